@@ -299,6 +299,8 @@ def _decoder(kind: type[T]) -> Callable[[Raw], T]:
 
 
 AUTH_REQUIRED = -32000
+INTERNAL_ERROR_PREFIX = "Internal error: "  # by which agents introduce errors of their models
+MAX_NAMES = 20
 
 _ERROR_PATTERNS: tuple[tuple[re.Pattern[str], type[WorkerError]], ...] = (
     (re.compile(r"model not found", re.IGNORECASE), UnknownModel),
@@ -312,6 +314,12 @@ def error_type_for(message: str) -> type[WorkerError]:
     """All that is left where nothing but the message tells."""
     found = (kind for words, kind in _ERROR_PATTERNS if words.search(message))
     return next(found, WorkerError)
+
+
+def list_names(names: Sequence[str], most: int = MAX_NAMES) -> str:
+    """The names for a message, the first of them if there are many."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return (", ".join(names[:most]) or "none") + more
 
 
 BY_AGENT, BY_TERMINAL = "agent", "terminal"

@@ -96,17 +96,17 @@ def uses_own_agent(provider: Provider, settings: Settings) -> bool:
     return provider.backend not in settings.agents
 
 
-def own_launch(spec: WorkerSpec, around: DriverContext, gate: Gate, token: str) -> AgentLaunch:
+def own_launch(spec: WorkerSpec, context: DriverContext, gate: Gate, token: str) -> AgentLaunch:
     """Raises `ProviderRefused` if go-ent cannot call the model itself."""
-    settings = around.settings()
+    settings = context.settings()
     provider = spec.provider
     backend = settings.backends.get(provider.backend)
-    if backend is None or not backend.base_url or not backend.is_held(around.environ()):
+    if backend is None or not backend.base_url or not backend.is_held(context.environ()):
         raise ProviderRefused(
             f"go-ent's own agent calls models through go-ent, which holds no key for provider "
             f"{provider.name!r}: give it one in .goent/providers.yaml, or use the method 'acp'"
         )
-    env = _environment(around, spec)
+    env = _environment(context, spec)
     also = tuple(folder for folder in settings.agent.writable if folder.is_dir())
     told = GateModel(
         name=provider.name,
@@ -116,7 +116,9 @@ def own_launch(spec: WorkerSpec, around: DriverContext, gate: Gate, token: str) 
         dialect=backend.dialect,
         options=provider.options,
     )
-    limits = around.sandbox.shell_variables(spec.cwd, env, also) if around.sandbox.confines else {}
+    limits = (
+        context.sandbox.shell_variables(spec.cwd, env, also) if context.sandbox.confines else {}
+    )
     address = GateAddress(
         url=gate.base_url(provider.backend),
         token=token,
@@ -134,7 +136,7 @@ def own_launch(spec: WorkerSpec, around: DriverContext, gate: Gate, token: str) 
         env={**env, GATE_VARIABLE: msgspec.json.encode(address).decode()},
         own=True,
         start_timeout=settings.opencode.start_timeout_s,
-        sandbox=around.sandbox,
+        sandbox=context.sandbox,
         folders=(state_path(env), *also),
         gate_port=urlsplit(gate.guard_url).port,
     )
@@ -146,16 +148,16 @@ def refused_tools(rules: Sequence[PermissionRule]) -> tuple[str, ...]:
     return tuple(tool for tools in refused for tool in tools)
 
 
-def foreign_launch(spec: WorkerSpec, around: DriverContext) -> AgentLaunch:
-    settings = around.settings()
+def foreign_launch(spec: WorkerSpec, context: DriverContext) -> AgentLaunch:
+    settings = context.settings()
     agent = settings.agents[spec.provider.backend]
-    if settings.sandbox.network != "all" and around.sandbox.confines:
+    if settings.sandbox.network != "all" and context.sandbox.confines:
         raise ProviderRefused(
             f"the agent {spec.provider.backend!r} calls its models by itself, but `sandbox.network: "
             f"{settings.sandbox.network}` lets agents reach only go-ent's gateway: use another provider, "
             "or set `sandbox: {network: all}`"
         )
-    env = _environment(around, spec)
+    env = _environment(context, spec)
     names = (spec.provider.backend, *_program_names(agent.command))
     return AgentLaunch(
         name=spec.provider.backend,
@@ -165,7 +167,7 @@ def foreign_launch(spec: WorkerSpec, around: DriverContext) -> AgentLaunch:
         own=False,
         start_timeout=agent.start_timeout_s,
         auth_method=agent.auth_method,
-        sandbox=around.sandbox,
+        sandbox=context.sandbox,
         folders=_usual_folders(names, env),
         shown=opencode_settings_folders(env) if "opencode" in names else (),
     )
@@ -199,12 +201,12 @@ def _usual_folders(names: Sequence[str], env: Mapping[str, str]) -> tuple[Path, 
     return tuple(path for path in dict.fromkeys(found) if path.is_dir() and path != home)
 
 
-def _environment(around: DriverContext, spec: WorkerSpec) -> dict[str, str]:
-    settings = around.settings()
-    env = public_environment(settings, around.environ())
-    env |= {"PWD": str(spec.cwd), **around.passes.environment(spec.id)}
+def _environment(context: DriverContext, spec: WorkerSpec) -> dict[str, str]:
+    settings = context.settings()
+    env = public_environment(settings, context.environ())
+    env |= {"PWD": str(spec.cwd), **context.passes.environment(spec.id)}
     if settings.opencode.profile == "hermetic":
-        home = around.state_dir / "agent-home"
+        home = context.state_dir / "agent-home"
         home.mkdir(0o700, parents=True, exist_ok=True)
         env |= hermetic_folders(home)
     return env

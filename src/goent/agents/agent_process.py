@@ -21,16 +21,19 @@ from goent.acp.client_messages import (
     OpenedSession,
 )
 from goent.acp.message_parts import find_option
-from goent.agents import agent_connection, opencode_program
 from goent.agents.agent_connection import (
     AUTH_REQUIRED,
+    INTERNAL_ERROR_PREFIX,
     AgentConnection,
     AgentListener,
     call_with_login,
     choose_login,
     error_type_for,
+    list_names,
+    login_remedy,
 )
 from goent.agents.agent_launch import AgentLaunch
+from goent.agents.opencode_program import OPENCODE_NAME, check_agent
 from goent.domain.errors import (
     NothingSaid,
     ProtocolError,
@@ -48,8 +51,6 @@ from goent.providers import gateway_errors
 from goent.providers.gateway_errors import failure_of_kind, gateway_failure
 from goent.rpc.json_rpc import RpcError
 
-INTERNAL_ERROR = "Internal error: "
-
 
 class _AgentErrorData(Struct, frozen=True, kw_only=True):
     """What go-ent's own agent adds: the kind of the failure."""
@@ -61,12 +62,10 @@ def classify_agent_error(
     error: RpcError, launch: AgentLaunch, logins: tuple[AuthMethod, ...] | None, *, remedy: str = ""
 ) -> WorkerError:
     """The refusal of a session or a prompt, as the kind of failure it is."""
-    message = gateway_errors.unmask_retry_words(error.message.removeprefix(INTERNAL_ERROR))
+    message = gateway_errors.unmask_retry_words(error.message.removeprefix(INTERNAL_ERROR_PREFIX))
     if error.code == AUTH_REQUIRED:
         setting = f"agents.{launch.name}.auth_method"
-        how = agent_connection.login_remedy(
-            launch.command, logins or (), setting, launch.auth_method
-        )
+        how = login_remedy(launch.command, logins or (), setting, launch.auth_method)
         return ProviderRefused(f"{launch.name} wants a login: {how} ({message})")
     kind = _error_kind(error.data)
     if kind == NothingSaid.kind:
@@ -219,8 +218,8 @@ class AgentProcess:
             raise ProtocolError(_with_stderr(str(error), child.stderr)) from error
         except RpcError as error:
             raise self.refusal(error, opening=True) from error
-        if hello.agent_info and hello.agent_info.name == opencode_program.OPENCODE_NAME:
-            opencode_program.check_agent(hello.agent_info.version, self.launch.name)
+        if hello.agent_info and hello.agent_info.name == OPENCODE_NAME:
+            check_agent(hello.agent_info.version, self.launch.name)
         return hello
 
     def refusal(self, error: RpcError, *, opening: bool = False) -> WorkerError:
@@ -248,7 +247,6 @@ def _with_stderr(message: str, stderr: str) -> str:
     return f"{message}: {last}" if last else message
 
 
-MOST_NAMES = 20
 SessionReply = NewSession | OpenedSession
 
 
@@ -288,9 +286,8 @@ async def choose_model(
 def _pick_model(wanted: tuple[str, ...], choices: tuple[str, ...], launch: AgentLaunch) -> str:
     found = next((name for name in wanted if name in choices), None)
     if found is None:
-        more = f" and {len(choices) - MOST_NAMES} more" if len(choices) > MOST_NAMES else ""
-        names = ", ".join(choices[:MOST_NAMES]) or "none"
-        raise UnknownModel(f"{launch.name} has no model {wanted[0]!r}; it has: {names}{more}")
+        names = list_names(choices)
+        raise UnknownModel(f"{launch.name} has no model {wanted[0]!r}; it has: {names}")
     return found
 
 

@@ -42,24 +42,24 @@ _KINDS_BY_NAME = {"bash": "execute", "shell": "execute", "edit": "edit", "write"
 _CHANGING = frozenset({"edit", "tool"})  # or may change, for nobody can tell
 
 
-def access_for_call(call: ToolFields, ground: WorkerPaths) -> tuple[AccessRequest, ...]:
+def access_for_call(call: ToolFields, workdir: WorkerPaths) -> tuple[AccessRequest, ...]:
     """All that has to be allowed for the call; most often one."""
     if call.kind is None:
         call = replace(call, kind=_KINDS_BY_NAME.get((call.title or "").lower()))
     about = read_subject(call)
     permission = _permission(call, about)
-    places = {path: ground.resolve(path) for path in about.paths}
+    places = {path: workdir.resolve(path) for path in about.paths}
     away = [
-        ground.folder_pattern(place) if place else ANYWHERE
+        workdir.folder_pattern(place) if place else ANYWHERE
         for place in places.values()
-        if not (place and ground.contains(place))
+        if not (place and workdir.contains(place))
     ]
     if about.unconfined or _hides_its_paths(call, about, len(set(places.values()))):
         away.append(ANYWHERE)
-    names = [ground.from_checkout(place) if place else path for path, place in places.items()]
-    guards = [ground.guard_reason(path) for path in about.paths if permission in _CHANGING]
+    names = [workdir.from_checkout(place) if place else path for path, place in places.items()]
+    guards = [workdir.guard_reason(path) for path in about.paths if permission in _CHANGING]
     reason = next(filter(None, guards), "")
-    detail = _detail(about, call, ground)
+    detail = _detail(about, call, workdir)
     found = [_access_request(permission, about, call, names, detail, reason)]
     if away:
         outside = AccessRequest(
@@ -158,11 +158,11 @@ def _site(address: str) -> str:
     return f"{parts.scheme}://{parts.netloc}/*".lower() if parts.netloc else address
 
 
-def _detail(about: CallSubject, call: ToolFields, ground: WorkerPaths) -> str:
+def _detail(about: CallSubject, call: ToolFields, workdir: WorkerPaths) -> str:
     """For a person, whole: the command, or the paths and the edits, or the tool and all that it is given."""
     diffs = [part for part in call.content or () if isinstance(part, AcpDiff)]
     if about.command and call.kind == "execute":
-        lines = [ground.command_in(about.place, about.command)]
+        lines = [workdir.command_in(about.place, about.command)]
     elif about.command or not (diffs or call.kind in _PERMISSIONS):
         lines = [" ".join(filter(None, (call.title, _input(call) or _description(call))))]
     else:
@@ -181,7 +181,7 @@ MAX_FILES = 20_000  # of a tree; nothing can be said of a larger one
 _ACTIONS = frozenset({"edit", "delete", "move", "execute"})
 # What changes no files, or those that it names.
 _BOUNDED = frozenset({"edit", "read", "grep", "think", "webfetch", OUTSIDE})
-# Of git's own folder only what makes it act: looking around writes the rest.
+# Of git's own folder only what makes it act: looking context writes the rest.
 _GIT_FILES = ("config", "hooks", "HEAD")
 
 FileListing = Mapping[str, tuple[int, int, int]]
@@ -203,11 +203,11 @@ class TurnPermissions:
         if not (told.command or told.paths):
             self._vague.add(call.tool_call_id)
 
-    def allows_call(self, name: str, matter: AccessRequest) -> bool:
+    def allows_call(self, name: str, access: AccessRequest) -> bool:
         """Whether the call was allowed to do this; one that did not tell what it would do, anything."""
         if name in self._vague:
             return True
-        named = {(matter.permission, each) for each in matter.patterns if each != "*"}
+        named = {(access.permission, each) for each in access.patterns if each != "*"}
         return name in self._calls and named <= self._calls[name]
 
     @property
@@ -220,9 +220,9 @@ class TurnPermissions:
         named = (pattern for permission, pattern in self._matters if permission == "edit")
         return any(name == path or name.startswith(f"{path}/") for name in named)
 
-    def covers(self, matter: AccessRequest) -> bool:
+    def covers(self, access: AccessRequest) -> bool:
         """Some agents ask for a call by one name, and tell of it by another."""
-        return {(matter.permission, each) for each in matter.patterns} <= self._matters
+        return {(access.permission, each) for each in access.patterns} <= self._matters
 
 
 def is_action(call: ToolFields) -> bool:
@@ -233,7 +233,7 @@ def is_action(call: ToolFields) -> bool:
 
 def find_unapproved(
     call: ToolFields,
-    ground: WorkerPaths,
+    workdir: WorkerPaths,
     rules: Sequence[PermissionRule],
     permitted: TurnPermissions,
 ) -> AccessRequest | None:
@@ -241,15 +241,15 @@ def find_unapproved(
     if not is_action(call):
         return None
     careful = oversight_level(rules) != "free"
-    for matter in access_for_call(call, ground):
-        if permitted.allows_call(call.tool_call_id, matter):
+    for access in access_for_call(call, workdir):
+        if permitted.allows_call(call.tool_call_id, access):
             continue
-        if matter.permission == OUTSIDE and not careful:
+        if access.permission == OUTSIDE and not careful:
             continue
-        if decide_access(replace(matter, reason=""), rules) != "allow" and not permitted.covers(
-            matter
+        if decide_access(replace(access, reason=""), rules) != "allow" and not permitted.covers(
+            access
         ):
-            return matter
+            return access
     return None
 
 

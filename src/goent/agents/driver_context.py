@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from goent.domain.ports import WorkerPasses
+from goent.domain.errors import RequestError
+from goent.domain.ports import WorkerPasses, WorkerSpec
 from goent.domain.settings import Settings
 from goent.domain.types import Value
 from goent.proc.programs import safe_path
@@ -60,3 +61,9 @@ def public_environment(settings: Settings, environ: Mapping[str, str]) -> dict[s
 def hermetic_folders(home: Path) -> dict[str, str]:
     """The variables that move all of a process's own files below `home`."""
     return {name: str(home / folder) for name, folder in HOME_FOLDERS.items()}
+
+
+def check_directory(spec: WorkerSpec) -> None:
+    """Raises `RequestError` if the worker's directory is missing."""
+    if not spec.cwd.is_dir():
+        raise RequestError(f"the directory {str(spec.cwd)!r} does not exist")

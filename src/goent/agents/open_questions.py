@@ -28,7 +28,7 @@ NO_NEWLINE = "\\ No newline at end of file"
 
 
 def show_diff(before: str, after: str) -> str:
-    """The changed lines and a little around them, without a header.
+    """The changed lines and a little context them, without a header.
 
     A line ends with a line feed and with nothing else, so that a change of other ends is seen.
     """
@@ -69,8 +69,8 @@ class OwnerReply(Value, frozen=True, kw_only=True):
 class _PendingAnswer:
     """One open question."""
 
-    def __init__(self, matter: AccessRequest) -> None:
-        self.matter = matter
+    def __init__(self, access: AccessRequest) -> None:
+        self.access = access
         self.reply = OwnerReply()
         self.settled = anyio.Event()
 
@@ -89,20 +89,20 @@ class OpenQuestions:
         self._numbers = count(asked + 1)
         self._open: dict[str, _PendingAnswer] = {}
 
-    async def ask(self, matter: AccessRequest, ask: AskOwner) -> OwnerReply:
+    async def ask(self, access: AccessRequest, ask: AskOwner) -> OwnerReply:
         """The owner's answer, now or for good, with their words; none if the turn ended before."""
-        if self.covers(matter):
+        if self.covers(access):
             return OwnerReply(answer="allow_always")
         name = f"p{next(self._numbers)}"
-        pending = self._open[name] = _PendingAnswer(matter)
+        pending = self._open[name] = _PendingAnswer(access)
         await ask(
             PermissionAsked(
                 id=name,
-                tool=matter.permission,
-                detail=matter.detail,
-                options=ANSWER_OPTIONS if matter.can_be_always else ONE_TIME_OPTIONS,
-                reason=matter.reason,
-                always=matter.always if matter.can_be_always else (),
+                tool=access.permission,
+                detail=access.detail,
+                options=ANSWER_OPTIONS if access.can_be_always else ONE_TIME_OPTIONS,
+                reason=access.reason,
+                always=access.always if access.can_be_always else (),
             )
         )
         await pending.settled.wait()
@@ -113,8 +113,8 @@ class OpenQuestions:
         if pending is None:
             known = ", ".join(map(repr, self._open)) or "none"
             raise RequestError(f"no question {name!r} is open; open: {known}")
-        if answer == "allow_always" and pending.matter.can_be_always:
-            self._grant(pending.matter)
+        if answer == "allow_always" and pending.access.can_be_always:
+            self._grant(pending.access)
         pending.settle(OwnerReply(answer=answer, message=message if answer == "reject" else ""))
 
     def withdraw(self) -> Sequence[str]:
@@ -125,26 +125,26 @@ class OpenQuestions:
             self._open.popitem()[1].settle(OwnerReply())
         return names
 
-    def covers(self, matter: AccessRequest) -> bool:
+    def covers(self, access: AccessRequest) -> bool:
         """Whether an earlier "always" allows it."""
-        if not matter.can_be_always:
+        if not access.can_be_always:
             return False
-        if matter.exact:
-            return _grants(matter) <= self._exact_grants
-        return strictest_action(self._granted, matter.permission, matter.patterns) == "allow"
+        if access.exact:
+            return _grants(access) <= self._exact_grants
+        return strictest_action(self._granted, access.permission, access.patterns) == "allow"
 
-    def _grant(self, matter: AccessRequest) -> None:
-        if matter.exact:
-            self._exact_grants |= _grants(matter)
+    def _grant(self, access: AccessRequest) -> None:
+        if access.exact:
+            self._exact_grants |= _grants(access)
             return
         self._granted += [
-            PermissionRule(tool=matter.permission, pattern=pattern, action="allow")
-            for pattern in matter.always
+            PermissionRule(tool=access.permission, pattern=pattern, action="allow")
+            for pattern in access.always
         ]
 
 
-def _grants(matter: AccessRequest) -> set[tuple[str, str]]:
-    return {(matter.permission, each) for each in matter.always}
+def _grants(access: AccessRequest) -> set[tuple[str, str]]:
+    return {(access.permission, each) for each in access.always}
 
 
 def permission_outcome(

@@ -24,7 +24,7 @@ from goent.acp.agent_messages import (
 from goent.acp.client_messages import NewSession, OpenedSession, SessionMode, SessionModes
 from goent.acp.message_parts import SelectOption, find_option
 from goent.agents.acp_turn import AgentTurn
-from goent.agents.agent_connection import AgentConnection
+from goent.agents.agent_connection import AgentConnection, list_names
 from goent.agents.agent_process import AgentProcess, SessionReply
 from goent.agents.call_permissions import (
     FileListing,
@@ -182,7 +182,8 @@ class ModeKeeper:
         return f"{self._agent} works in its mode {wanted.id!r}"
 
 
-MAX_NAMES = 5
+MAX_FILES_NAMED = 5
+MAX_DETAIL = 300  # characters of what ran without permission
 
 IsShared = Callable[[str, float], bool]
 
@@ -190,9 +191,9 @@ IsShared = Callable[[str, float], bool]
 class AgentOversight:
     """Over one worker. `shared` tells whether others have worked in its directory since a time."""
 
-    def __init__(self, spec: WorkerSpec, ground: WorkerPaths, shared: IsShared) -> None:
+    def __init__(self, spec: WorkerSpec, workdir: WorkerPaths, shared: IsShared) -> None:
         self._spec = spec
-        self._ground = ground
+        self._workdir = workdir
         self._shared = shared
         self._agent = spec.provider.backend
         self._is_readonly = oversight_level(spec.rules) == "readonly"
@@ -225,21 +226,27 @@ class AgentOversight:
                     self._mode.record_mode(option.current_value)
             case AcpToolCall() | ToolCallUpdate() if turn and update.status == "completed":
                 call = turn.calls.merge(update)
-                matter = find_unapproved(call, self._ground, self._spec.rules, turn.permitted)
-                if matter and not granted(matter):
-                    turn.record_bypass(self._agent, matter.permission, matter.detail)
+                access = find_unapproved(call, self._workdir, self._spec.rules, turn.permitted)
+                if access and not granted(access):
+                    turn.record_bypass(self._bypass_error(access))
                 elif is_action(call):
-                    turn.permitted.add(call, access_for_call(call, self._ground))
+                    turn.permitted.add(call, access_for_call(call, self._workdir))
             case _:
                 pass
+
+    def _bypass_error(self, access: AccessRequest) -> PermissionBypassed:
+        return PermissionBypassed(
+            f"{self._agent} did what its permissions do not allow, and did not ask: "
+            f"{access.permission} {access.detail[:MAX_DETAIL]!r}. "
+            "The turn was ended; what it did so far is in place"
+        )
 
     async def end(self, permitted: TurnPermissions, emit: Emit) -> PermissionBypassed | None:
         """After a turn: what has become of the files that it must not change, or not unasked."""
         names = await self._unexplained(permitted)
         if not names:
             return None
-        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-        told = ", ".join(map(repr, names[:MAX_NAMES])) + more
+        changed = list_names([*map(repr, names)], MAX_FILES_NAMED)
         others = ["others who work there"] if self._shared(self._spec.id, self._began) else []
         others += (
             ["a command that was allowed"]
@@ -248,11 +255,11 @@ class AgentOversight:
         )
         if others:
             who = " or by ".join([self._agent, *others])
-            await emit(Noticed(text=f"files changed during the turn, by {who}: {told}"))
+            await emit(Noticed(text=f"files changed during the turn, by {who}: {changed}"))
             return None
         may = "change no files" if self._is_readonly else "change files only after asking"
         return PermissionBypassed(
-            f"{self._agent} may {may}, and during its turn these changed: {told}. It did not ask; "
+            f"{self._agent} may {may}, and during its turn these changed: {changed}. It did not ask; "
             "what it did is in place"
         )
 
@@ -269,8 +276,8 @@ class AgentOversight:
         return [name for name in names if not permitted.allows_edit(self._shown(name))]
 
     def _shown(self, name: str) -> str:
-        place = self._ground.resolve(name)
-        return self._ground.from_checkout(place) if place else name
+        place = self._workdir.resolve(name)
+        return self._workdir.from_checkout(place) if place else name
 
     async def _listing(self) -> FileListing | None:
         if not self._edits_are_asked:

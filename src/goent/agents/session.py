@@ -124,9 +124,9 @@ class AgentWorkerSession:
         self._start = start
         self._grace = grace
         self._waiting = waiting
-        self._ground = WorkerPaths(spec.cwd)
+        self._workdir = WorkerPaths(spec.cwd)
         self._questions = OpenQuestions(spec.asked)
-        self._watch = AgentOversight(spec, self._ground, shared) if direct else None
+        self._watch = AgentOversight(spec, self._workdir, shared) if direct else None
         self._pending_message = ""  # what the owner said with a no that ended the turn
         resumed = spec.resume is not None
         self._spending = AgentSpending(spec.provider, resumed=resumed) if direct else None
@@ -216,10 +216,10 @@ class AgentWorkerSession:
         if turn is None or turn.cancelled or turn.bypass or request.session_id != self._id:
             return PermissionCancelled()
         call = turn.calls.merge_question(request.tool_call)
-        about = access_for_call(call, self._ground)
+        about = access_for_call(call, self._workdir)
         reply = OwnerReply(answer="allow_always")
-        for matter in about:
-            reply = await self._decide(matter, turn)
+        for access in about:
+            reply = await self._decide(access, turn)
             if reply.answer in (None, "reject"):
                 return self._refusal(request, reply, turn)
         turn.permitted.add(call, about)
@@ -235,20 +235,20 @@ class AgentWorkerSession:
             return chosen
         return with_owner_message(chosen, reply.message)
 
-    async def _decide(self, matter: AccessRequest, turn: AgentTurn) -> OwnerReply:
+    async def _decide(self, access: AccessRequest, turn: AgentTurn) -> OwnerReply:
         """What the rules leave open is for the worker's owner."""
-        match decide_access(matter, self._spec.rules):
+        match decide_access(access, self._spec.rules):
             case "allow":
                 return OwnerReply(answer="allow_always")
             case "deny":
-                turn.rejected = matter
-                what = ", ".join(matter.patterns)
-                await turn.put(Noticed(text=f"refused by a rule: {matter.permission} {what}"[:300]))
+                turn.rejected = access
+                what = ", ".join(access.patterns)
+                await turn.put(Noticed(text=f"refused by a rule: {access.permission} {what}"[:300]))
                 return OwnerReply(answer="reject")
             case _:
-                reply = await self._questions.ask(matter, turn.put)
+                reply = await self._questions.ask(access, turn.put)
         if reply.answer == "reject":
-            turn.rejected = matter
+            turn.rejected = access
         return reply
 
     # Its processes

@@ -1,6 +1,6 @@
 """Decides which of OpenCode's tool calls may run, and finds calls that ran without permission.
 
-The guard inside OpenCode puts every call to us before it runs. A call needs whatever its matters
+The guard inside OpenCode puts every call to us before it runs. A call needs whatever its accesses
 need: the command, the edit, the address, and the way out of the worker's directory. Paths are
 judged after links are followed. A tool that is not OpenCode's own may do anything.
 
@@ -139,19 +139,19 @@ def resumes_foreign_session(call: GuardedCall) -> bool:
     return bool(call.resumes) and call.resumes != call.owner
 
 
-def access_for_guarded_call(call: GuardedCall, ground: WorkerPaths) -> tuple[AccessRequest, ...]:
+def access_for_guarded_call(call: GuardedCall, workdir: WorkerPaths) -> tuple[AccessRequest, ...]:
     """All that has to be allowed for the call; nothing for one that only looks inside."""
     match call.tool:
         case "bash":
-            found = _command_access(call, ground)
+            found = _command_access(call, workdir)
         case "webfetch" | "websearch":
             found = _fetch_access(call)
         case "task":
-            found = _task_access(call, ground)
+            found = _task_access(call, workdir)
         case tool if tool in EDITS:
-            found = _edit_access(call, ground)
+            found = _edit_access(call, workdir)
         case tool if tool in _READ_TOOLS:
-            found = _read_access(call, ground)
+            found = _read_access(call, workdir)
         case tool if tool in _HARMLESS:
             found = ()
         case _:
@@ -159,13 +159,13 @@ def access_for_guarded_call(call: GuardedCall, ground: WorkerPaths) -> tuple[Acc
     return tuple(found)
 
 
-def _command_access(call: GuardedCall, ground: WorkerPaths) -> Iterator[AccessRequest]:
+def _command_access(call: GuardedCall, workdir: WorkerPaths) -> Iterator[AccessRequest]:
     """Rules speak of the command; a person sees it with the folder that it is run in, and allows both."""
     command, folder = _text_argument(call, "command"), _text_argument(call, "workdir")
     places = _possible_paths(call, folder)
-    ways = dict.fromkeys(ground.command_in(place, command) for place in places)
+    ways = dict.fromkeys(workdir.command_in(place, command) for place in places)
     shown = "\n".join(ways) or command
-    yield from _outside_access(places, ground, shown)
+    yield from _outside_access(places, workdir, shown)
     yield AccessRequest(
         permission="bash", patterns=(command,), always=(shown,), exact=True, detail=shown
     )
@@ -184,7 +184,7 @@ def _fetch_access(call: GuardedCall) -> Iterator[AccessRequest]:
     )
 
 
-def _task_access(call: GuardedCall, ground: WorkerPaths) -> Iterator[AccessRequest]:
+def _task_access(call: GuardedCall, workdir: WorkerPaths) -> Iterator[AccessRequest]:
     """A file that a subagent's prompt mentions is sent along with it, links followed."""
     prompt = _text_argument(call, "prompt")
     top = Path(call.worktree or call.directory)
@@ -192,7 +192,7 @@ def _task_access(call: GuardedCall, ground: WorkerPaths) -> Iterator[AccessReque
         own = name.startswith("~/")  # in OpenCode's home, which need not be ours
         path = os.path.normpath(top / (Path(name).expanduser() if own else name))
         if own or (name and Path(path).exists()):
-            yield from _outside_access([path, *_linked_instructions(path, call)], ground, prompt)
+            yield from _outside_access([path, *_linked_instructions(path, call)], workdir, prompt)
 
 
 def _other_access(call: GuardedCall) -> Iterator[AccessRequest]:
@@ -211,7 +211,7 @@ def _other_access(call: GuardedCall) -> Iterator[AccessRequest]:
     )
 
 
-def _read_access(call: GuardedCall, ground: WorkerPaths) -> Iterator[AccessRequest]:
+def _read_access(call: GuardedCall, workdir: WorkerPaths) -> Iterator[AccessRequest]:
     path = _text_argument(call, _READ_TOOLS[call.tool])
     paths = _possible_paths(call, path)
     beside = (
@@ -219,7 +219,7 @@ def _read_access(call: GuardedCall, ground: WorkerPaths) -> Iterator[AccessReque
         if call.tool == "read"
         else []
     )
-    yield from _outside_access([*paths, *beside], ground, path)
+    yield from _outside_access([*paths, *beside], workdir, path)
     if call.tool == "read" and any(_ENVIRONMENT.fullmatch(Path(one).name) for one in paths):
         # As OpenCode by itself: it is asked about in every preset, unless a rule speaks of reading.
         yield AccessRequest(
@@ -232,15 +232,15 @@ def _read_access(call: GuardedCall, ground: WorkerPaths) -> Iterator[AccessReque
         )
 
 
-def _edit_access(call: GuardedCall, ground: WorkerPaths) -> Iterator[AccessRequest]:
+def _edit_access(call: GuardedCall, workdir: WorkerPaths) -> Iterator[AccessRequest]:
     written = [path for path in (_text_argument(call, "filePath"), *_patch_paths(call)) if path]
-    detail = "\n".join(filter(None, (", ".join(written), _diff(call, ground))))
+    detail = "\n".join(filter(None, (", ".join(written), _diff(call, workdir))))
     paths = _possible_paths(call, *written)
-    yield from _outside_access(paths, ground, detail)
-    real = {path: ground.resolve(path) for path in paths}
+    yield from _outside_access(paths, workdir, detail)
+    real = {path: workdir.resolve(path) for path in paths}
     shown = tuple(
         dict.fromkeys(
-            ground.from_checkout(place) if place else path for path, place in real.items()
+            workdir.from_checkout(place) if place else path for path, place in real.items()
         )
     )
     yield AccessRequest(
@@ -249,7 +249,7 @@ def _edit_access(call: GuardedCall, ground: WorkerPaths) -> Iterator[AccessReque
         always=shown,
         exact=True,
         detail=detail,
-        reason=next((why for path in paths if (why := ground.guard_reason(path))), ""),
+        reason=next((why for path in paths if (why := workdir.guard_reason(path))), ""),
     )
 
 
@@ -262,13 +262,13 @@ def _possible_paths(call: GuardedCall, *paths: str) -> list[str]:
     return [*dict.fromkeys(way for path in whole for way in (path, os.path.normpath(path)))]
 
 
-def _outside_access(paths: list[str], ground: WorkerPaths, detail: str) -> Iterator[AccessRequest]:
+def _outside_access(paths: list[str], workdir: WorkerPaths, detail: str) -> Iterator[AccessRequest]:
     """The way out of the worker's directory, where one of the paths leads there or nobody can tell."""
-    places = {path: ground.resolve(path) for path in paths if path}
+    places = {path: workdir.resolve(path) for path in paths if path}
     away = [
-        ground.folder_pattern(place) if place else "/*"
+        workdir.folder_pattern(place) if place else "/*"
         for place in places.values()
-        if not (place and ground.contains(place))
+        if not (place and workdir.contains(place))
     ]
     if away:
         patterns = tuple(dict.fromkeys(away))
@@ -295,12 +295,12 @@ def _patch_paths(call: GuardedCall) -> Iterator[str]:
     yield from (found["path"].strip(_BLANKS) for found in _PATCHED.finditer(text))
 
 
-def _diff(call: GuardedCall, ground: WorkerPaths) -> str:
+def _diff(call: GuardedCall, workdir: WorkerPaths) -> str:
     """The whole change, for a person."""
     args, before = call.args, ""
     path = next(
         (
-            ground.resolve(each)
+            workdir.resolve(each)
             for each in _possible_paths(call, _text_argument(call, "filePath"))[-1:]
         ),
         None,

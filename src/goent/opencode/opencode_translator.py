@@ -41,7 +41,7 @@ from goent.domain.events import (
     ToolCall,
     UsageReported,
 )
-from goent.domain.types import Command, FileChange, Provider, Usage
+from goent.domain.types import Command, FileChange, Provider
 from goent.opencode.call_guard import BypassDetector
 from goent.opencode.event_stream import PartDelta
 from goent.opencode.server_api import (
@@ -430,14 +430,7 @@ class RunTranscript:
         self.subagents += filter(None, [subagent_session(told)])
 
     def _usage(self, step: StepEnd) -> Sequence[DriverEvent]:
-        tokens = step.tokens
-        usage = Usage(
-            input=tokens.input,
-            output=tokens.output,
-            reasoning=tokens.reasoning,
-            cache_read=tokens.cache.read,
-            cache_write=tokens.cache.write,
-        )
+        usage = step.tokens.usage
         report = UsageReported(
             provider=self._provider.name,
             model=self._provider.model,

@@ -14,13 +14,16 @@ import msgspec
 from msgspec import Raw
 
 from goent.agents.acp_turn import AcpTurn
-from goent.agents.agent_connection import AUTH_REQUIRED, error_type_for
+from goent.agents.agent_connection import (
+    AUTH_REQUIRED,
+    INTERNAL_ERROR_PREFIX,
+    error_type_for,
+)
 from goent.domain.errors import (
     AuthRefused,
     ContextOverflow,
     ModelRefused,
     OutOfCredit,
-    PermissionBypassed,
     ProviderDown,
     ProviderRefused,
     ProviderTimeout,
@@ -30,13 +33,12 @@ from goent.domain.errors import (
     WorkerError,
 )
 from goent.opencode.opencode_translator import OpenCodeTranslator
-from goent.opencode.server_api import ServerData, SessionFault
-from goent.permissions.access_rules import AccessRequest
+from goent.opencode.server_api import MessageInfo, ServerData, SessionFault
 from goent.providers import gateway_errors
 from goent.providers.gateway_errors import gateway_failure, is_gateway_message
 from goent.rpc.json_rpc import RpcError
 
-INTERNAL_ERROR = "Internal error: "
+REFUSED_FINISH = "content-filter"
 _UNUSABLE_DATABASE = re.compile(
     r"Failed to run the query|table \S+ already exists|Database is not empty"
 )
@@ -76,7 +78,7 @@ def classify_error(error: RpcError, fault: SessionFault | None) -> WorkerError:
         return ProviderRefused(
             f"OpenCode wants a login: run `opencode auth login` ({error.message})"
         )
-    message = _plain_message(error.message.removeprefix(INTERNAL_ERROR))
+    message = _plain_message(error.message.removeprefix(INTERNAL_ERROR_PREFIX))
     status = fault.data.status if fault and _plain_message(fault.data.message) in message else None
     return _worker_error(_error_name(error.data), status, message)
 
@@ -86,6 +88,18 @@ def classify_fault(fault: SessionFault) -> WorkerError:
     return _worker_error(
         fault.name, fault.data.status, _plain_message(fault.data.message or fault.name)
     )
+
+
+def message_failure(info: MessageInfo, model: str) -> WorkerError | None:
+    """Why the last message of a turn is a failure; None if it is none."""
+    if info.error:
+        return classify_fault(info.error)
+    return ModelRefused(f"{model} refused to answer") if info.finish == REFUSED_FINISH else None
+
+
+def explained_fault(known: SessionFault | None, fault: SessionFault) -> SessionFault:
+    """The first one with a message: the next may be the same with its stack."""
+    return known if known and known.data.message else fault
 
 
 def database_error(errors: str, database: Path) -> UnsupportedVersion | None:
@@ -131,34 +145,19 @@ def _by_status(status: int | None) -> type[WorkerError] | None:
 
 
 class OpenCodeTurn(AcpTurn):
-    """With the refusal that ended it, and the error as the event stream has it.
-
-    `caught` is set when something ran that nobody had allowed, which `bypass` tells, and at its end.
-    """
+    """A turn with the error that the event stream reported."""
 
     def __init__(self, cwd: Path) -> None:
         super().__init__(OpenCodeTranslator(cwd))
-        self.rejected: AccessRequest | None = None
         self.fault: SessionFault | None = None
-        self.bypass: PermissionBypassed | None = None
-        self.bypass_found = anyio.Event()
         self._fault_noted = anyio.Event()
-
-    def record_bypass(self, bypass: PermissionBypassed) -> None:
-        """The first such call ends the turn."""
-        self.bypass = self.bypass or bypass
-        self.bypass_found.set()
-
-    def close(self) -> None:
-        super().close()
-        self.bypass_found.set()
 
     def note_fault(self, fault: SessionFault) -> None:
         self.fault = fault
         self._fault_noted.set()
 
     async def last_fault(self, patience: float) -> SessionFault | None:
-        """The error as the event stream tells it, which may come after the refusal itself."""
+        """The error by the event stream, which may arrive after the refusal itself."""
         with anyio.move_on_after(patience):
             await self._fault_noted.wait()
         return self.fault

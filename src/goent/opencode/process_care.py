@@ -16,7 +16,7 @@ from anyio import to_thread
 from goent.agents.process_vitals import GB, Vitals, read_vitals
 from goent.domain.settings import StandbyMode
 from goent.domain.types import Value
-from goent.opencode.opencode_process import HostProcess
+from goent.opencode.opencode_process import OpenCodeProcess
 
 
 class CarePolicy(Value, frozen=True, kw_only=True):
@@ -101,7 +101,7 @@ IDLE_CPU = 0.05  # CPU seconds between two looks that are no work
 
 
 async def watch_process(
-    process: HostProcess, care: Callable[[], CarePolicy], worn: Callable[[str], None]
+    process: OpenCodeProcess, care: Callable[[], CarePolicy], worn: Callable[[str], None]
 ) -> None:
     """Return when the process is gone. Once it should go, `worn` is told why, at every look."""
     async with anyio.create_task_group() as tasks:
@@ -111,7 +111,7 @@ async def watch_process(
 
 
 async def _check_repeatedly(
-    process: HostProcess, care: Callable[[], CarePolicy], worn: Callable[[str], None]
+    process: OpenCodeProcess, care: Callable[[], CarePolicy], worn: Callable[[str], None]
 ) -> None:
     born = time.monotonic()
     misses, reason = 0, ""

@@ -63,7 +63,7 @@ NPM_PLUGIN = "@opencode-ai/plugin"  # what OpenCode installs for itself
 class OpenCodeLaunch(Value, frozen=True, kw_only=True):
     """How one OpenCode process is started; a port of 0 is chosen at the last moment.
 
-    `hostname`, `port` and `arguments` are for `opencode serve`. In its sandbox the process can write below
+    `hostname` and `port` are for `opencode serve`. In its sandbox the process can write below
     `roots`, read what is `shown` to it, and reach its models at `gate_port`.
     """
 
@@ -179,17 +179,17 @@ def fake_plugin_install(config: Path) -> None:
     (config / "package-lock.json").write_bytes(msgspec.json.encode(lock))
 
 
-def gated_overlay(around: DriverContext, gate: Gate, *, token: str) -> ConfigOverlay:
+def gated_overlay(context: DriverContext, gate: Gate, *, token: str) -> ConfigOverlay:
     """The configuration by which every model whose key we hold is called through the gate.
 
     Commands run by a shell that confines them.
     """
-    settings, environ = around.settings(), around.environ()
+    settings, environ = context.settings(), context.environ()
     held = gated_backends(settings, environ)
     addresses = {name: gate.base_url(name) for name in (*held, WARM_PROVIDER)}
     content = generate_overlay(settings, held=held, addresses=addresses, token=token)
     options = GuardOptions(url=gate.guard_url, token=token)
-    shell = around.sandbox.shell()
+    shell = context.sandbox.shell()
     return replace(
         content, plugin=((GUARD_PLUGIN.as_uri(), options),), shell=str(shell) if shell else UNSET
     )
@@ -200,23 +200,23 @@ def gate_port(gate: Gate) -> int | None:
     return urlsplit(gate.guard_url).port
 
 
-def shared_roots(around: DriverContext) -> tuple[Path, ...]:
+def shared_roots(context: DriverContext) -> tuple[Path, ...]:
     """Where the workers of a shared process work: in the project, or in folders of their own."""
-    own = tuple(around.state_dir / name for name in WORKSPACE_FOLDERS.values())
+    own = tuple(context.state_dir / name for name in WORKSPACE_FOLDERS.values())
     for folder in own:
         folder.mkdir(0o700, parents=True, exist_ok=True)
-    project = around.settings().project
-    return (*dict.fromkeys((project, *around.sandbox.writable_folders(project))), *own)
+    project = context.settings().project
+    return (*dict.fromkeys((project, *context.sandbox.writable_folders(project))), *own)
 
 
-def start_folder(around: DriverContext) -> Path:
+def start_folder(context: DriverContext) -> Path:
     """Where every OpenCode process of ours starts, whatever directory it is to work in.
 
     Bun, which OpenCode is built on, obeys the nearest `tsconfig.json` from the folder that a process
     is in upwards: its `paths` name another file for whatever OpenCode imports, our guard among it.
     No switch turns that off. So a process is never in somebody's repository, and finds ours first.
     """
-    folder = around.state_dir / "opencode-start"
+    folder = context.state_dir / "opencode-start"
     folder.mkdir(0o700, parents=True, exist_ok=True)
     nearest = folder / "tsconfig.json"
     if not nearest.exists():
@@ -224,31 +224,31 @@ def start_folder(around: DriverContext) -> Path:
     return folder
 
 
-def check_trusted(around: DriverContext, *folders: Path) -> None:
+def check_trusted(context: DriverContext, *folders: Path) -> None:
     """Raise `NotTrusted` if an OpenCode that works there would run what nobody has allowed.
 
     That is also what its git would run: OpenCode asks it about every folder. Looked at each time: a worker may have put it there since.
     """
-    settings = around.settings()
+    settings = context.settings()
     whole = settings.opencode.project_config and settings.opencode.profile == "user"
-    for folder in dict.fromkeys((*folders, start_folder(around))):
+    for folder in dict.fromkeys((*folders, start_folder(context))):
         check_opencode_trust(
-            folder, settings.project, around.environ(), whole=whole, more=fetch_acts(folder)
+            folder, settings.project, context.environ(), whole=whole, more=fetch_acts(folder)
         )
 
 
-def needed_models(around: DriverContext, content: ConfigOverlay) -> BundledModels:
+def needed_models(context: DriverContext, content: ConfigOverlay) -> BundledModels:
     """What a process with this configuration has to know of the world's models."""
-    folder = around.state_dir / "opencode-models"
+    folder = context.state_dir / "opencode-models"
     return BundledModels(backends=content.enabled_providers, folder=folder)
 
 
 def process_environment(
-    around: DriverContext, content: ConfigOverlay, *, program: Path, cwd: Path
+    context: DriverContext, content: ConfigOverlay, *, program: Path, cwd: Path
 ) -> dict[str, str]:
     """All variables of a process that starts in `cwd`; a hermetic one gets its home."""
-    settings, environ = around.settings(), around.environ()
-    home = around.state_dir / "opencode-home"
+    settings, environ = context.settings(), context.environ()
+    home = context.state_dir / "opencode-home"
     if settings.opencode.profile == "hermetic":
         home.mkdir(0o700, parents=True, exist_ok=True)
         fake_plugin_install(home / ".config" / "opencode")

@@ -25,7 +25,7 @@ from anyio.abc import TaskGroup
 from goent.agents.process_vitals import GB, read_vitals
 from goent.domain.errors import UnsupportedVersion, WorkerCrashed, WorkerError
 from goent.domain.ports import Gate
-from goent.opencode.opencode_process import HostProcess, first_start
+from goent.opencode.opencode_process import OpenCodeProcess, first_start
 from goent.opencode.process_care import CarePolicy, is_reserve_wanted, read_machine, watch_process
 from goent.opencode.process_launch import OpenCodeLaunch
 from goent.proc.process_table import new_mark
@@ -75,7 +75,7 @@ class ProcessSlot:
         self.finished = anyio.Event()
         self.booting = anyio.CapacityLimiter(COLD_STARTS)
         self._ready = anyio.Event()
-        self._process: HostProcess | None = None
+        self._process: OpenCodeProcess | None = None
         self._error: WorkerError | None = None
         self._tidying = anyio.Lock()
         self._warmed: dict[Path, anyio.Event] = {}
@@ -146,7 +146,7 @@ class ProcessSlot:
             del self._warmed[cwd]
             done.set()
 
-    async def process(self) -> HostProcess:
+    async def process(self) -> OpenCodeProcess:
         """The running process, once it runs; raises why it does not."""
         await self._ready.wait()
         if self._process is None:
@@ -174,7 +174,7 @@ class ProcessSlot:
             with anyio.move_on_after(WARM_TIMEOUT):
                 await done.wait()
 
-    def start(self, process: HostProcess) -> None:
+    def start(self, process: OpenCodeProcess) -> None:
         self._process = process
         self._ready.set()
 
@@ -191,7 +191,7 @@ class ProcessSlot:
 log = logging.getLogger(__name__)
 
 TRIES = 3
-RunProcess = Callable[[OpenCodeLaunch, str], AbstractAsyncContextManager[HostProcess]]
+RunProcess = Callable[[OpenCodeLaunch, str], AbstractAsyncContextManager[OpenCodeProcess]]
 RESERVE_RETRY_S = 300.0  # seconds before another try to have a process in reserve
 
 
@@ -356,7 +356,7 @@ class ProcessPool:
             return
 
     @asynccontextmanager
-    async def _started(self, launch: OpenCodeLaunch) -> AsyncGenerator[HostProcess]:
+    async def _started(self, launch: OpenCodeLaunch) -> AsyncGenerator[OpenCodeProcess]:
         async with (
             first_start(launch.database) as done,
             self._run(launch, new_mark(self._owner)) as process,

@@ -5,7 +5,7 @@ OpenCode exports a session as JSON. Into a file, for what is left in a pipe when
 It is 0 when a permission was refused, which ended the turn, and when the model said nothing. It is 1
 with an error line that may only point to the log; so the log's errors go to standard error as well.
 
-The prompt goes in on standard input, because OpenCode puts quotes around arguments; there it arrives
+The prompt goes in on standard input, because OpenCode puts quotes context arguments; there it arrives
 letter by letter, whatever it begins with. What comes out is told as it comes, so that a turn that
 fails or is cancelled keeps what it has said. A part is printed when it is complete, not before.
 """
@@ -23,6 +23,7 @@ from anyio import to_thread
 from anyio.abc import ByteSendStream
 
 from goent.agents.opencode_program import (
+    OPENCODE_NAME,
     check_program,
     opencode_data_folders,
     opencode_settings_folders,
@@ -297,9 +298,9 @@ class RunSession:
         self._child: SupervisedProcess | None = None
         self._used = False
         self._cancelled = False
-        self._ground = WorkerPaths(order.spec.cwd)
+        self._workdir = WorkerPaths(order.spec.cwd)
         self._guarded = False
-        self._second_look = BypassDetector()
+        self._bypass_detector = BypassDetector()
         self._refused: AccessRequest | None = (
             None  # what nobody could be asked for; it ends the turn
         )
@@ -315,7 +316,7 @@ class RunSession:
             raise WorkerIsClosed(f"worker {order.spec.id!r} had its one turn; spawn another one")
         self._used = True
         provider, cwd = order.spec.provider, order.spec.cwd
-        transcript = RunTranscript(provider, cwd, self._second_look, direct=order.direct)
+        transcript = RunTranscript(provider, cwd, self._bypass_detector, direct=order.direct)
         ending = ProcessEnding(code=None, errors="")
         with self._scope:
             ending = await self._run(prompt, transcript, emit)
@@ -359,15 +360,15 @@ class RunSession:
         """By the worker's rules alone: nobody can be asked."""
         if resumes_foreign_session(call):
             return FOREIGN_TASK
-        for matter in access_for_guarded_call(call, self._ground):
-            action = decide_access(matter, self._order.spec.rules)
+        for access in access_for_guarded_call(call, self._workdir):
+            action = decide_access(access, self._order.spec.rules)
             if action == "deny":
-                return refusal_verdict(matter, "by a rule of the user's")
+                return refusal_verdict(access, "by a rule of the user's")
             if action == "ask":
                 if call.is_own:
-                    self._refused, self._refused_call = matter, call.call
-                return refusal_verdict(matter, "because the method 'cli' has nobody to ask")
-        self._second_look.allow(call.session, call.call)
+                    self._refused, self._refused_call = access, call.call
+                return refusal_verdict(access, "because the method 'cli' has nobody to ask")
+        self._bypass_detector.allow(call.session, call.call)
         return GuardVerdict(allow=True)
 
     def shell_environment(self, session: str) -> Mapping[str, str]:
@@ -385,7 +386,7 @@ class RunSession:
             return WorkerLiveness(alive=True, detail=f"it has waited {waited:.0f} s for the model")
         if self._child is None:
             return WorkerLiveness(alive=True, detail="it waits for another OpenCode's first start")
-        return await read_signs(self._child)
+        return await read_signs(self._child, OPENCODE_NAME)
 
     async def _run(self, prompt: Prompt, transcript: RunTranscript, emit: Emit) -> ProcessEnding:
         order = self._order
@@ -444,7 +445,7 @@ class RunSession:
         try:
             transcript.bypass = await find_subagent_bypass(
                 transcript.subagents,
-                self._second_look,
+                self._bypass_detector,
                 program=order.program,
                 cwd=order.start,
                 env=order.env,

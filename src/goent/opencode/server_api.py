@@ -12,7 +12,6 @@ back is in `shapes`, what the server tells unasked in `events`.
 import mimetypes
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from decimal import Decimal
 from http import HTTPStatus
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -47,6 +46,16 @@ class TokenCounts(ServerData, frozen=True, kw_only=True):
     reasoning: int = 0
     cache: CacheTokens = CacheTokens()
 
+    @property
+    def usage(self) -> Usage:
+        return Usage(
+            input=self.input,
+            output=self.output,
+            reasoning=self.reasoning,
+            cache_read=self.cache.read,
+            cache_write=self.cache.write,
+        )
+
 
 class ServerHealth(ServerData, frozen=True, kw_only=True):
     """The server is up, and which version it is."""
@@ -63,20 +72,6 @@ class ServerSession(ServerData, frozen=True, kw_only=True, rename={"parent": "pa
     parent: str | None = None
     cost: float = 0
     tokens: TokenCounts = TokenCounts()
-
-    @property
-    def usage(self) -> Usage:
-        return Usage(
-            input=self.tokens.input,
-            output=self.tokens.output,
-            reasoning=self.tokens.reasoning,
-            cache_read=self.tokens.cache.read,
-            cache_write=self.tokens.cache.write,
-        )
-
-    @property
-    def cost_usd(self) -> Decimal:
-        return Decimal(str(self.cost))
 
 
 class SessionActivity(ServerData, frozen=True, kw_only=True):
@@ -182,7 +177,7 @@ class PendingQuestion(ServerData, frozen=True, kw_only=True):
 
 
 REQUEST_TIMEOUT_S = 10.0
-USER = "opencode"
+SERVER_USER = "opencode"
 HEALTH_PATHS_OF_2 = ("/api/info", "/api/health")
 # "always" holds for every session of the process in that directory, other workers' too.
 QuestionReply = Literal["once", "always", "reject"]
@@ -223,7 +218,7 @@ class OpenCodeClient:
     @classmethod
     @asynccontextmanager
     async def at(
-        cls, url: str, password: str, *, user: str = USER
+        cls, url: str, password: str, *, user: str = SERVER_USER
     ) -> "AsyncGenerator[OpenCodeClient]":
         async with httpx2.AsyncClient(
             base_url=url,
@@ -276,6 +271,17 @@ class OpenCodeClient:
         reply = await self._call("GET", _path("session", session, "children"))
         return _read(reply, list[ServerSession])
 
+    async def subagents(self, session: str) -> Sequence[ServerSession]:
+        """The sessions of its subagents, however deep they are nested."""
+        found: dict[str, ServerSession] = {}
+        unread = [session]
+        while unread:
+            for child in await self.children(unread.pop()):
+                if child.id not in found and child.id != session:
+                    found[child.id] = child
+                    unread.append(child.id)
+        return tuple(found.values())
+
     async def messages(
         self, session: str, *, limit: int | None = None, patience: float = REQUEST_TIMEOUT_S
     ) -> list[ServerMessage]:
@@ -309,6 +315,9 @@ class OpenCodeClient:
         reply = await self._call("GET", "/session/status", directory=directory)
         known = _read(reply, dict[str, SessionActivity])
         return frozenset(name for name, told in known.items() if told.type != "idle")
+
+    async def is_busy(self, session: str, directory: str) -> bool:
+        return session in await self.busy(directory)
 
     async def abort(self, session: str) -> None:
         await self._call("POST", _path("session", session, "abort"))

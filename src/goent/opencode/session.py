@@ -1,18 +1,18 @@
 """A worker's session with OpenCode, whatever the protocol: its turns, questions and spending.
 
-Two ways lead here. ACP asks for the worker's own session, one question after the other, and
-waits for our reply. A subagent's session asks only by the event stream, as every session does
-without ACP: its question is judged by the worker's rules, as OpenCode itself does not, and what
-they leave open is asked of the worker's owner and answered over HTTP.
+Permission questions arrive in two ways. ACP asks for the worker's own session, one question at a
+time, and waits for our reply. A subagent's session asks only by the event stream, as every session
+does without ACP; its question is judged by the worker's rules, which OpenCode does not apply to
+subagents, and what they leave open is asked of the worker's owner and answered over HTTP.
 
-Seen in OpenCode 1.18: a subagent starts with `task: deny` and the process's own rules; its
-parent's rules do not reach it, nor do rules that are set while it runs. A rejected question of
-the worker's own session ends the turn; a subagent is told of it and goes on.
-An "always" holds for every session of the process in that directory, other workers' too, so
-OpenCode is never told one: it is kept here, for this worker, and what it covers is not asked again.
+Seen in OpenCode 1.18: a subagent starts with `task: deny` and the process's own rules; its parent's
+rules do not reach it, nor do rules that are set while it runs. A rejected question of the worker's
+own session ends the turn; a subagent receives the rejection and continues. An "always" holds for
+every session of the process in that directory, other workers' too, so OpenCode never gets one: it
+is kept here, for this worker.
 
 A turn's events come from several places and leave in one order: each place puts them into the
-turn, `prompt` hands them on. How a turn is taken and what its end means, the methods know.
+turn, and `prompt` forwards them. How a turn is taken and what its end means is up to the protocol.
 """
 
 import time
@@ -21,24 +21,32 @@ from collections.abc import Sequence
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
+from typing import Protocol
 
 import anyio
 from msgspec.structs import replace
 
 from goent.acp.agent_messages import PermissionRequest
+from goent.agents.acp_turn import request_text
 from goent.agents.open_questions import AskOwner, OpenQuestions, OwnerReply
-from goent.agents.process_vitals import read_vitals
+from goent.agents.opencode_program import OPENCODE_NAME
+from goent.agents.process_vitals import sample_cpu
 from goent.agents.worker_paths import WorkerPaths
 from goent.domain.errors import (
     NothingSaid,
     PermissionBypassed,
-    PermissionDenied,
     ProtocolError,
     WorkerBusy,
     WorkerCrashed,
     WorkerError,
 )
-from goent.domain.events import DriverEvent, Noticed, ToolCall, UsageReported
+from goent.domain.events import (
+    DriverEvent,
+    Noticed,
+    PermissionWithdrawn,
+    ToolCall,
+    UsageReported,
+)
 from goent.domain.ports import (
     Emit,
     GuardedCall,
@@ -56,6 +64,7 @@ from goent.opencode.call_guard import (
     access_for_guarded_call,
     resumes_foreign_session,
 )
+from goent.opencode.event_stream import EventRouter
 from goent.opencode.opencode_turn import OpenCodeTurn
 from goent.opencode.server_api import (
     MessagePart,
@@ -125,14 +134,10 @@ class SessionSpending:
         return self._provider.price.cost(used) if self._provider.price else None
 
     async def _total(self) -> tuple[Usage, Decimal]:
-        sessions = [await self._client.session(self._session)]
-        known = {self._session}
-        for each in sessions:  # while it grows: a subagent may have its own
-            children = await self._client.children(each.id)
-            sessions += [child for child in children if child.id not in known]
-            known.update(child.id for child in children)
-        usage = sum((each.usage for each in sessions), Usage())
-        return usage, sum((each.cost_usd for each in sessions), Decimal(0))
+        own = await self._client.session(self._session)
+        sessions = [own, *await self._client.subagents(self._session)]
+        usage = sum((each.tokens.usage for each in sessions), Usage())
+        return usage, sum((Decimal(str(each.cost)) for each in sessions), Decimal(0))
 
 
 DOOM_LOOP = "doom_loop"  # a call that is made again and again is asked about whatever it does
@@ -157,21 +162,21 @@ class OpenCodeQuestions:
         """The same worker's in another process: its grants hold."""
         return OpenCodeQuestions(client, self._spec, self._open)
 
-    async def ask(self, matter: AccessRequest, ask: AskOwner) -> OwnerReply:
+    async def ask(self, access: AccessRequest, ask: AskOwner) -> OwnerReply:
         """A question of ours, before OpenCode has one; without an answer if the turn ends first."""
-        return await self._open.ask(matter, ask)
+        return await self._open.ask(access, ask)
 
-    def would_be_seen(self, matter: AccessRequest) -> bool:
+    def would_be_seen(self, access: AccessRequest) -> bool:
         """Whether a yes to it is a yes to the whole call: it is asked now, or this very command was."""
-        return matter.permission == "bash" or not self._open.covers(matter)
+        return access.permission == "bash" or not self._open.covers(access)
 
-    def clear(self, call: GuardedCall, matters: Sequence[AccessRequest], *, seen: bool) -> None:
+    def clear(self, call: GuardedCall, accesses: Sequence[AccessRequest], *, seen: bool) -> None:
         """The call may run, so OpenCode's own questions about it are answered already.
 
         With `seen`, a person saw the call whole; a rule or an earlier "always" allowed no more than
         it speaks of.
         """
-        permissions = {matter.permission for matter in matters}
+        permissions = {access.permission for access in accesses}
         if call.tool == "bash":
             permissions.discard(OUTSIDE)  # OpenCode finds more ways out, in the command
         self._allowed_calls[call.session, call.call] = None if seen else permissions
@@ -196,36 +201,36 @@ class OpenCodeQuestions:
         """
         turn = self._open.turn
         question = await self._find_question(request)
-        matter = _access_request(question)
+        access = _access_request(question)
         if turn != self._open.turn:  # it ended while we looked: nobody is there to answer
-            return matter, OwnerReply()
+            return access, OwnerReply()
         if self._is_cleared(question):
-            return matter, OwnerReply(answer="allow_once")
-        reply = await self._open.ask(matter, ask)
+            return access, OwnerReply(answer="allow_once")
+        reply = await self._open.ask(access, ask)
         if reply.message:
             try:
                 await self._client.reply(question.id, "reject", self._directory, reply.message)
             except ProtocolError:
                 reply = OwnerReply(answer="reject")
-        return matter, reply
+        return access, reply
 
     async def ask_by_event(
         self, question: PendingQuestion, ask: AskOwner
     ) -> tuple[AccessRequest, OwnerReply]:
         """A question that the event stream brought: what the worker's rules decide needs nobody."""
-        matter = _access_request(question)
+        access = _access_request(question)
         action = strictest_action(self._rules, question.permission, question.patterns)
         if action == "allow" or self._is_cleared(question):
             said = OwnerReply(answer="allow_once")
         elif action == "ask":
-            said = await self._open.ask(matter, ask)
+            said = await self._open.ask(access, ask)
         else:
             said = OwnerReply(answer="reject")
         if said.answer is None:
             said = OwnerReply(answer="reject")
         reply: QuestionReply = "reject" if said.answer == "reject" else "once"
         await self._client.reply(question.id, reply, self._directory, said.message)
-        return matter, said
+        return access, said
 
     def answer(self, name: str, answer: PermissionAnswer, message: str = "") -> None:
         self._open.answer(name, answer, message)
@@ -275,11 +280,44 @@ def describe_question(question: PendingQuestion) -> str:
 
 
 ABORT_AFTER = (1.0, 1.0, 2.0)  # seconds to wait for the turn's end, each time before an abort
-# Seconds to look at a silent process, and of CPU that it takes while it idles: 0.01 to 0.04 were
-# seen. One that works has 0.2 and more, with ten others on each core.
-SAMPLE_S, IDLE_CPU = 2.0, 0.1
+# CPU that an idle process takes while it is sampled: 0.01 to 0.04 s were seen. A working one takes
+# 0.2 s and more, with ten others on each core.
+IDLE_CPU_S = 0.1
 ENDED = frozenset({"completed", "failed"})
+PROCESS_ENDED = "the OpenCode process that asked has ended"
 TURN_OVER = GuardVerdict(allow=False, message="The turn is over, so this call does not run.")
+
+
+class OpenCodeServer(Protocol):
+    """A running server, ours or somebody else's, who starts it without our guard and pid."""
+
+    @property
+    def client(self) -> OpenCodeClient: ...
+
+    @property
+    def router(self) -> EventRouter: ...
+
+    @property
+    def token(self) -> str:
+        """What its model calls show at the gate; empty if they do not pass it."""
+        ...
+
+    @property
+    def guard(self) -> ProcessGuard | None: ...
+
+    @property
+    def pid(self) -> int | None: ...
+
+    @property
+    def gone(self) -> anyio.Event: ...
+
+    async def is_ending(self) -> bool:
+        """Whether it is gone, or about to be."""
+        ...
+
+    async def crash(self) -> WorkerCrashed:
+        """How it ended, as an error."""
+        ...
 
 
 class BaseSession(ABC):
@@ -287,8 +325,7 @@ class BaseSession(ABC):
 
     def __init__(
         self,
-        client: OpenCodeClient,
-        guard: ProcessGuard | None,
+        server: OpenCodeServer,
         spec: WorkerSpec,
         session: str,
         *,
@@ -296,16 +333,17 @@ class BaseSession(ABC):
         instructions: Sequence[Path] = (),
     ) -> None:
         self.id = session
-        self.questions = OpenCodeQuestions(client, spec)
-        self.spending = SessionSpending(client, spec.provider, session) if direct else None
-        self._client = client
-        self._guard = guard
-        self._ground = WorkerPaths(spec.cwd)
+        self.questions = OpenCodeQuestions(server.client, spec)
+        self.spending = SessionSpending(server.client, spec.provider, session) if direct else None
+        self._server = server
+        self._client = server.client
+        self._guard = server.guard
+        self._workdir = WorkerPaths(spec.cwd)
         self._spec = spec
         self._instructions = instructions
         self._last_prompt: ServerMessage | None = None
         self._turn: OpenCodeTurn | None = None
-        self._second_look = BypassDetector(None if guard else self._is_excused)
+        self._bypass_detector = BypassDetector(None if server.guard else self._is_excused)
         self._late_bypass: PermissionBypassed | None = None  # found between two turns
 
     @property
@@ -367,7 +405,7 @@ class BaseSession(ABC):
 
     async def _stop(self, turn: OpenCodeTurn) -> None:
         self.questions.withdraw()
-        await self._ask_to_stop()
+        await self._request_stop()
         for patience in ABORT_AFTER:
             with anyio.move_on_after(patience):
                 await turn.done.wait()
@@ -381,16 +419,10 @@ class BaseSession(ABC):
         tool = self._turn.running_tool if self._turn else ""
         if tool:
             return WorkerLiveness(alive=True, detail=f"its tool is running: {tool}")
-        pid = self._pid
+        pid = self._server.pid
         if pid is None:
             return WorkerLiveness(alive=False, detail="nothing is known of the server's process")
-        before = read_vitals(pid)
-        await anyio.sleep(SAMPLE_S)
-        after = read_vitals(pid)
-        used = after.cpu - before.cpu if before and after else 0.0
-        return WorkerLiveness(
-            alive=used > IDLE_CPU, detail=f"OpenCode used {used:.2f} s of CPU in {SAMPLE_S:g} s"
-        )
+        return await sample_cpu(pid, OPENCODE_NAME, idle_cpu=IDLE_CPU_S)
 
     async def answer(self, permission_id: str, option: PermissionAnswer, message: str = "") -> bool:
         self.questions.answer(permission_id, option, message)
@@ -403,31 +435,31 @@ class BaseSession(ABC):
             return TURN_OVER
         if resumes_foreign_session(call):
             return FOREIGN_TASK
-        asked, seen = access_for_guarded_call(call, self._ground), False
-        for matter in asked:
-            action = decide_access(matter, self._spec.rules)
+        asked, seen = access_for_guarded_call(call, self._workdir), False
+        for access in asked:
+            action = decide_access(access, self._spec.rules)
             if action == "deny":
-                return refusal_verdict(matter, "by a rule of the user's")
+                return refusal_verdict(access, "by a rule of the user's")
             if action == "ask":
-                seen = seen or self.questions.would_be_seen(matter)
-                reply = await self.questions.ask(matter, turn.put)
+                seen = seen or self.questions.would_be_seen(access)
+                reply = await self.questions.ask(access, turn.put)
                 if reply.answer not in ("allow_once", "allow_always"):
                     if reply.answer == "reject" and call.is_own and not reply.message:
-                        await self._end_by_rejection(turn, matter)
+                        await self._end_by_rejection(turn, access)
                     return (
-                        refusal_verdict(matter, "by the user", reply.message)
+                        refusal_verdict(access, "by the user", reply.message)
                         if reply.answer
                         else TURN_OVER
                     )
         if turn is not self._turn or turn.cancelled:
             return TURN_OVER  # it ended after the answer
         self.questions.clear(call, asked, seen=seen)
-        self._second_look.allow(call.session, call.call)
+        self._bypass_detector.allow(call.session, call.call)
         return GuardVerdict(allow=True)
 
     async def hear_tool_call(self, part: MessagePart) -> None:
         """A tool call as it is now, of the session or of a subagent."""
-        if bypass := self._second_look.check(part):
+        if bypass := self._bypass_detector.check(part):
             if self._turn:
                 self._turn.record_bypass(bypass)
             else:
@@ -440,11 +472,14 @@ class BaseSession(ABC):
 
     async def _check_missed_calls(self, turn: OpenCodeTurn, begun: float) -> None:
         """At calls whose end was not told before the turn's, or was lost with the event stream."""
-        look = self._second_look
+        look = self._bypass_detector
         if turn.bypass or turn.cancelled or isinstance(turn.error, WorkerCrashed):
             return
         with suppress(ProtocolError):
-            sessions = await self._session_and_subagents() if look.missed else look.unfinished
+            sessions = look.unfinished
+            if look.missed:
+                subagents = await self._client.subagents(self.id)
+                sessions = {self.id, *(each.id for each in subagents)}
             for session in sessions:
                 for message in await self._client.messages(session):
                     if message.info.time.created < begun * 1000:
@@ -454,30 +489,21 @@ class BaseSession(ABC):
                             turn.record_bypass(bypass)
             look.missed = False
 
-    async def _session_and_subagents(self) -> frozenset[str]:
-        """The session and its subagents', however deep they are nested."""
-        found, unseen = {self.id}, [self.id]
-        while unseen:
-            children = {child.id for child in await self._client.children(unseen.pop())}
-            unseen += children - found
-            found |= children
-        return frozenset(found)
-
     def _is_excused(self, call: GuardedCall) -> bool:
         """Without a guard of ours, what the worker's rules allow needs no question; nor what they leave alone."""
         rules = self._spec.rules
         free = oversight_level(rules) == "free"
         return all(
-            (free and matter.permission == OUTSIDE)
-            or decide_access(replace(matter, reason=""), rules) == "allow"
-            for matter in access_for_guarded_call(call, self._ground)
+            (free and access.permission == OUTSIDE)
+            or decide_access(replace(access, reason=""), rules) == "allow"
+            for access in access_for_guarded_call(call, self._workdir)
         )
 
-    async def _end_by_rejection(self, turn: OpenCodeTurn, matter: AccessRequest) -> None:
+    async def _end_by_rejection(self, turn: OpenCodeTurn, access: AccessRequest) -> None:
         """Before OpenCode hears of it, so that it does not ask its model what to do next."""
-        turn.rejected = matter
+        turn.rejected = access
         with anyio.move_on_after(sum(ABORT_AFTER)), suppress(ProtocolError):
-            await self._ask_to_stop()
+            await self._request_stop()
             await turn.done.wait()
 
     async def _wait_for_guard(self) -> None:
@@ -503,36 +529,32 @@ class BaseSession(ABC):
                 await self._client.reply(question.id, "reject", self.directory)
                 return
             own = question.session == self.id
-            matter, reply = await self.questions.ask_by_event(question, turn.put)
+            access, reply = await self.questions.ask_by_event(question, turn.put)
             if reply.answer != "reject" and question.tool and self._guard is None:
-                self._second_look.allow(question.session, question.tool.call)
+                self._bypass_detector.allow(question.session, question.tool.call)
             if own and reply.answer == "reject" and not reply.message:
-                turn.rejected = matter
+                turn.rejected = access
 
-    @abstractmethod
     async def crash(self) -> WorkerCrashed:
         """How its process ended."""
+        return await self._server.crash()
 
     @abstractmethod
     async def close(self) -> None:
         """Leave nothing running. A process that is gone has nothing to close."""
 
-    @property
-    @abstractmethod
-    def _pid(self) -> int | None: ...
-
     @abstractmethod
     async def _run_turn(self, turn: OpenCodeTurn, prompt: Prompt) -> None:
-        """Take the turn and close it; what went wrong is noted in it."""
+        """Take the turn and close it; a failure is kept in it."""
 
     @abstractmethod
-    async def _ask_to_stop(self) -> None: ...
+    async def _request_stop(self) -> None: ...
 
     @abstractmethod
     async def _end_of_turn(self, turn: OpenCodeTurn) -> TurnStopReason: ...
 
-    async def _remember(self, earlier: "BaseSession | None") -> None:
-        """What it was told, asked, granted and billed for before."""
+    async def restore(self, earlier: "BaseSession | None") -> None:
+        """Take over what the session was prompted, granted and billed before."""
         self._last_prompt = await self._client.last_prompt(self.id)
         if self._last_prompt:
             self._instructions = ()
@@ -542,6 +564,15 @@ class BaseSession(ABC):
             self.spending = earlier.spending.moved_to(self._client)
         elif self.spending:
             await self.spending.skip_earlier()
+
+    @property
+    def _model(self) -> str:
+        return self._spec.provider.opencode_model
+
+    async def _withdraw_questions(self, turn: OpenCodeTurn) -> None:
+        """The process is gone, and with it whoever asked."""
+        for name in self.questions.withdraw():
+            await turn.put(PermissionWithdrawn(id=name, reason=PROCESS_ENDED))
 
     def _attached(self, prompt: Prompt) -> Sequence[Path]:
         """The prompt's files; the first prompt brings what the project tells every agent."""
@@ -555,17 +586,13 @@ class BaseSession(ABC):
             what = f"attempt {activity.attempt} failed: {activity.message}"
             await self._turn.put(Noticed(text=f"{what}; the next in {wait:.0f} s"))
 
-    def _check_rejected(self, turn: OpenCodeTurn) -> None:
-        if turn.rejected:
-            tool, what = turn.rejected.permission, _request_text(turn.rejected)
-            raise PermissionDenied(f"permission {tool!r} was refused for {what!r}: the turn ended")
-
-    def _check(self, turn: OpenCodeTurn) -> None:
-        """Is what the turn brought something that it can end with?"""
-        self._check_rejected(turn)
+    def _check_output(self, turn: OpenCodeTurn) -> None:
+        """Raises an error if the turn brought nothing that it could end with."""
+        turn.check_rejected()
         if not turn.has_output:
-            model = self._spec.provider.opencode_model
-            raise NothingSaid(f"{model} ended its turn without a word and without a tool call")
+            raise NothingSaid(
+                f"{self._model} ended its turn without a word and without a tool call"
+            )
 
 
 def guard_missing(directory: str) -> WorkerError:
@@ -576,14 +603,10 @@ def guard_missing(directory: str) -> WorkerError:
     )
 
 
-def refusal_verdict(matter: AccessRequest, by: str, words: str = "") -> GuardVerdict:
-    """What the model is told; with words of the user's, what to do instead."""
-    said = f" The user says: {words}" if words else ""
+def refusal_verdict(access: AccessRequest, by: str, words: str = "") -> GuardVerdict:
+    """The refusal, with the user's words on what to do instead, as the model reads it."""
+    advice = f" The user says: {words}" if words else ""
     return GuardVerdict(
         allow=False,
-        message=f"Permission {matter.permission!r} was refused {by} for {_request_text(matter)!r}.{said}",
+        message=f"Permission {access.permission!r} was refused {by} for {request_text(access)!r}.{advice}",
     )
-
-
-def _request_text(matter: AccessRequest) -> str:
-    return ", ".join(matter.patterns) or next(iter(matter.detail.splitlines()), "*")

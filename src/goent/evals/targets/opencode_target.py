@@ -143,11 +143,11 @@ class OpenCodeTarget:
         """OpenCode says the same of a model that nobody has and of one that it has no key for."""
         if failure.kind not in _NO_KEY_KINDS or choice.is_metered or not self._settings.is_hermetic:
             return failure
-        words = (
+        message = (
             f"{failure}; go-ent holds no key for {choice.provider.backend!r}, and logins of your own OpenCode "
             "do not count in a hermetic profile: set `profile: user` in the target, or give go-ent a key"
         )
-        return TargetError(failure.kind, words, retryable=failure.retryable)
+        return TargetError(failure.kind, message, retryable=failure.retryable)
 
     async def _use(self, stack: AsyncExitStack, plan: AttemptPlan, until: float) -> ServerUse:
         terms = ServerSettings(settings=self._settings, backend=plan.choice.provider.backend)
@@ -156,18 +156,18 @@ class OpenCodeTarget:
         raise TurnTimeout(f"OpenCode's server was not ready within {plan.limit_s:g} s")
 
     def _plan(self, attempt: CaseAttempt, limit: float) -> AttemptPlan:
-        told, around = self._settings, self._servers.surroundings
+        told, context = self._settings, self._servers.context
         directory = (attempt.cwd / told.cwd).resolve()
         if not directory.is_dir() or not directory.is_relative_to(attempt.cwd.resolve()):
             where = f"{told.cwd or '.'!r} is no directory inside {str(attempt.cwd)!r}"
             raise TargetError("no_directory", where)
         if told.base_url is None:
-            check_trusted(with_profile(told, around), directory)
+            check_trusted(with_profile(told, context), directory)
         said = opencode_prompt(attempt.case, told.system_prompt)
-        choice = choose_model(told, around)
+        choice = choose_model(told, context)
         # What the directory tells every agent, where OpenCode is kept from reading it by itself.
-        alone = replace(with_profile(told, around).settings(), project=directory)
-        words = TurnInput(
+        alone = replace(with_profile(told, context).settings(), project=directory)
+        prompt = TurnInput(
             text=said.text,
             before=said.before,
             files=tuple(project_instructions(directory, alone)) if told.base_url is None else (),
@@ -179,7 +179,7 @@ class OpenCodeTarget:
         return AttemptPlan(
             attempt=attempt,
             directory=directory,
-            words=words,
+            prompt=prompt,
             links=said.links,
             rules=self._rules,
             policy=told.permission_policy,
@@ -195,10 +195,10 @@ class OpenCodeTarget:
         return (*self._servers.secrets(), *self._own_secrets)
 
     def _log_dir(self) -> Path | None:
-        around = self._servers.surroundings
-        if not is_log_wanted(self._settings.stream_logs, around.environ()):
+        context = self._servers.context
+        if not is_log_wanted(self._settings.stream_logs, context.environ()):
             return None
-        return around.settings().project / (self._settings.stream_log_dir or LOG_FOLDER)
+        return context.settings().project / (self._settings.stream_log_dir or LOG_FOLDER)
 
 
 @dataclass(slots=True)
@@ -213,8 +213,8 @@ class _AttemptContext:
     def continue_plan(self, plan: AttemptPlan) -> AttemptPlan:
         """What was linked once may be read on; what was attached once is in the session."""
         self.links = tuple(dict.fromkeys((*self.links, *plan.links)))
-        words = replace(plan.words, files=()) if self.use else plan.words
-        return replace(plan, words=words, links=self.links)
+        prompt = replace(plan.prompt, files=()) if self.use else plan.prompt
+        return replace(plan, prompt=prompt, links=self.links)
 
 
 class _OpenCodeConversation:

@@ -112,14 +112,14 @@ class AttemptPermissions:
         rules: Collection[PermissionRule],
         policy: AskPolicy,
         links: Collection[Path],
-        witness: AttemptObserver,
+        observer: AttemptObserver,
     ) -> None:
         self.refusal: PermissionDecision | None = None
         self.stopped_call = ""
         self._rules = tuple(rules)
         self._policy: AskPolicy = policy
         self._links = frozenset(map(str, links))
-        self._witness = witness
+        self._observer = observer
         self._decided: dict[str, PermissionDecision] = {}
         self._answered = set[str]()
 
@@ -135,18 +135,18 @@ class AttemptPermissions:
         await client.reply(question.id, self._decided[question.id].decision, directory)
         self._answered.add(question.id)
 
-    def judge(self, call: GuardedCall, ground: WorkerPaths) -> GuardVerdict:
+    def judge(self, call: GuardedCall, workdir: WorkerPaths) -> GuardVerdict:
         """May a call run? By the rules, or else by the policy; a guarded file is like any other here."""
-        for matter in access_for_guarded_call(call, ground):
-            action = decide_access(replace(matter, reason=""), self._rules)
-            if action == "allow" or self._allows_link(call, matter, ground):
+        for access in access_for_guarded_call(call, workdir):
+            action = decide_access(replace(access, reason=""), self._rules)
+            if action == "allow" or self._allows_link(call, access, workdir):
                 continue
             if action == "ask" and self._policy != "reject":
                 continue
             by = "policy" if action == "ask" else "rule"
             decision = PermissionDecision(
-                permission=matter.permission,
-                patterns=matter.patterns,
+                permission=access.permission,
+                patterns=access.patterns,
                 decision="reject",
                 by=by,
                 at=_now(),
@@ -154,14 +154,14 @@ class AttemptPermissions:
             )
             self._record(f"{call.session} {call.call}", decision)
             self.stopped_call = call.call if self.refusal is decision else self.stopped_call
-            return refusal_verdict(matter, f"by the target's {by}")
+            return refusal_verdict(access, f"by the target's {by}")
         return GuardVerdict(allow=True)
 
-    def _allows_link(self, call: GuardedCall, matter: AccessRequest, ground: WorkerPaths) -> bool:
+    def _allows_link(self, call: GuardedCall, access: AccessRequest, workdir: WorkerPaths) -> bool:
         path = call.args.get("filePath")
-        place = ground.resolve(path) if isinstance(path, str) else None
-        linked = {ground.resolve(link) for link in self._links}
-        return call.tool == "read" and matter.permission == OUTSIDE and place in linked
+        place = workdir.resolve(path) if isinstance(path, str) else None
+        linked = {workdir.resolve(link) for link in self._links}
+        return call.tool == "read" and access.permission == OUTSIDE and place in linked
 
     @property
     def decisions(self) -> tuple[PermissionDecision, ...]:
@@ -169,7 +169,7 @@ class AttemptPermissions:
 
     def _record(self, name: str, decision: PermissionDecision) -> None:
         self._decided[name] = decision
-        self._witness.permission_decided(decision)
+        self._observer.permission_decided(decision)
         if decision.decision == "reject" and decision.by == "policy":
             self.refusal = self.refusal or decision
 

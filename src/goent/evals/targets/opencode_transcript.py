@@ -199,9 +199,9 @@ class LiveTranscript:
     Those in `seen` are of an earlier turn.
     """
 
-    def __init__(self, session: str, witness: AttemptObserver, seen: Collection[str] = ()) -> None:
+    def __init__(self, session: str, observer: AttemptObserver, seen: Collection[str] = ()) -> None:
         self._session = session
-        self._witness = witness
+        self._observer = observer
         self._seen = frozenset(seen)
         self._infos: dict[str, dict[str, MessageInfo]] = {}
         self._parts: dict[str, dict[str, MessagePart]] = {}
@@ -239,7 +239,7 @@ class LiveTranscript:
         self._changed = True
 
     def report_changes(self) -> None:
-        """Let the witness have what has changed since the last time, and what stands elsewhere."""
+        """Let the observer have what has changed since the last time, and what stands elsewhere."""
         if not self._changed:
             return
         self._changed = False
@@ -249,7 +249,7 @@ class LiveTranscript:
             if before is not None or spoken != self._reported.get(name):
                 self._reported[name] = spoken
                 number = self._numbers.setdefault(name, len(self._numbers))
-                self._witness.message(number, traced_message(spoken), before=before)
+                self._observer.message(number, traced_message(spoken), before=before)
 
     def _put_at(self, place: int, name: str) -> int | None:
         """The number of the message that it stands in front of now, if it did not."""
@@ -303,8 +303,8 @@ class StreamLog:
         self._file: BinaryIO | None = None
         self._warn: Callable[[str], None] = lambda _: None
 
-    def begin(self, folder: Path, attempt: CaseAttempt, witness: AttemptObserver) -> None:
-        """Choose a file, tell the witness which, and write the header."""
+    def begin(self, folder: Path, attempt: CaseAttempt, observer: AttemptObserver) -> None:
+        """Choose a file, tell the observer which, and write the header."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         path = folder / _log_name(attempt, now)
         header = StreamLogHeader(
@@ -314,7 +314,7 @@ class StreamLog:
             trial=attempt.trial,
             started=now,
         )
-        self._warn = witness.warn
+        self._warn = observer.warn
         try:
             _make_log_folder(folder)
             self._file = path.open("xb", buffering=0)
@@ -322,7 +322,7 @@ class StreamLog:
             self._warn(f"no stream log: {str(path)!r} cannot be written: {error.strerror}")
             return
         self.path = path
-        witness.log_started(
+        observer.log_started(
             StreamLogFile(
                 file_path=str(path),
                 target_name=attempt.target,
