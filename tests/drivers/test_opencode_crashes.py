@@ -177,7 +177,7 @@ async def test_a_killed_process_is_swept_and_its_turns_go_on_in_another(
             assert turning.heard.text == "I went on."
             (notice,) = turning.heard.notices
             ending = f"OpenCode (pid {pid}) ended with code -9"
-            assert notice.text == f"{ending}; the session goes on in another process"
+            assert notice.text == f"{ending}; the session continues in another process"
             assert steps_after(crashing, model) == [0, 1]
         (cut,) = [t for t in in_shell.heard.ended_tools if t.tool == "bash"]
         assert cut.status == "failed"

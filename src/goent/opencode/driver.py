@@ -25,7 +25,6 @@ from goent.agents.driver_context import DriverContext, check_directory
 from goent.agents.opencode_program import find_opencode
 from goent.domain.errors import WorkerCrashed
 from goent.domain.ports import Gate, WorkerSession, WorkerSpec
-from goent.domain.settings import Settings
 from goent.opencode.acp_session import AcpProcess
 from goent.opencode.config_overlay import (
     NO_TITLE_AGENT,
@@ -86,7 +85,7 @@ class OpenCodeDriver:
         owner: str,
         care: Callable[[], CarePolicy] = CarePolicy,
     ) -> AsyncGenerator[Self]:
-        """On leaving, every process of the driver is ended, and what it started."""
+        """On leaving, every process of the driver and everything it started is ended."""
         async with task_group() as tasks:
             pool = ProcessPool(tasks, gate, owner, cls.process_type.running, care)
             tasks.start_soon(pool.keep_reserve)
@@ -109,7 +108,7 @@ class OpenCodeDriver:
                 await session.close()
 
     async def warm_up(self, cwd: Path) -> None:
-        """Make the shared process ready for work in a directory; quick if it is already."""
+        """Prepare the shared process for work in a directory; quick if it is ready."""
         check_trusted(self._context, cwd)
         await self._context.sandbox.level()
         await self._pool.warm_up(cwd, *self._terms(cwd))
@@ -118,7 +117,7 @@ class OpenCodeDriver:
     async def _place(
         self, spec: WorkerSpec, earlier: BaseSession | None
     ) -> AsyncGenerator[SessionPlace]:
-        """The session in a fit process. One that ends meanwhile is no reason to fail, once."""
+        """The session in a suitable process; retried once if that process ends meanwhile."""
         async with AsyncExitStack() as held:
             slot = await held.enter_async_context(self._slot(spec))
             try:
@@ -155,7 +154,10 @@ class OpenCodeDriver:
         return self._pool.use(spec.cwd, *self._terms(spec.cwd), dedicated=spec.dedicated)
 
     def _terms(self, cwd: Path) -> tuple[str, Callable[[], OpenCodeLaunch]]:
-        """What tells processes apart, and how one is started. Elsewhere a folder has one of its own."""
+        """The fingerprint of a process for the directory, and how to start one.
+
+        A directory outside the shared folders gets a process of its own.
+        """
         settings, roots = self._context.settings(), shared_roots(self._context)
         open_to_all = (*roots, *settings.sandbox.writable)
         open_places = [root.resolve() for root in open_to_all]
@@ -163,14 +165,9 @@ class OpenCodeDriver:
         if not all(is_below(path, open_places) for path in writes):
             roots = writes
         content = gated_overlay(self._context, self._gate, token="")
-        fingerprint = self._fingerprint(settings, content, roots)
+        identity = (content, settings.opencode, settings.sandbox, roots)
+        fingerprint = hashlib.sha256(msgspec.json.encode(identity, enc_hook=str)).hexdigest()
         return fingerprint, lambda: self._launch(fingerprint, roots)
-
-    def _fingerprint(
-        self, settings: Settings, content: ConfigOverlay, roots: tuple[Path, ...]
-    ) -> str:
-        told = (content, settings.opencode, settings.sandbox, roots)
-        return hashlib.sha256(msgspec.json.encode(told, enc_hook=str)).hexdigest()
 
     def _launch(self, fingerprint: str, roots: tuple[Path, ...]) -> OpenCodeLaunch:
         settings, environ = self._context.settings(), self._context.environ()
@@ -184,7 +181,7 @@ class OpenCodeDriver:
             program=program,
             cwd=start,
             env=env,
-            password=f"goent_{secrets.token_urlsafe(32)}",  # the shape that is redacted in journals
+            password=f"goent_{secrets.token_urlsafe(32)}",  # journals redact what looks like this
             token=token,
             fingerprint=fingerprint,
             start_timeout=settings.opencode.start_timeout_s,
@@ -256,26 +253,26 @@ class OpenCodeRunDriver:
 
     @asynccontextmanager
     async def open(self, spec: WorkerSpec) -> AsyncGenerator[WorkerSession]:
-        """A session for one prompt, whose process lives no longer than that."""
+        """A session for one prompt; its process ends with it."""
         check_directory(spec)
         check_trusted(self._context, spec.cwd)
         await self._context.sandbox.level()
         token = self._gate.issue_token()
         try:
-            # OpenCode names its session when it has one; until then any name does.
+            # OpenCode names its session later; until then any name will do.
             self._gate.bind(token=token, session=spec.id, worker=spec.id)
-            order = self._order(spec, token)
-            session = RunSession(order, lambda: self._gate.waiting_s(spec.id))
+            launch = self._launch(spec, token)
+            session = RunSession(launch, lambda: self._gate.waiting_s(spec.id))
             self._gate.set_guard(token, session)
             yield session
         finally:
             self._gate.unbind(spec.id)
             self._gate.revoke_token(token)
 
-    def _order(self, spec: WorkerSpec, token: str) -> RunLaunch:
+    def _launch(self, spec: WorkerSpec, token: str) -> RunLaunch:
         settings, environ = self._context.settings(), self._context.environ()
         program = find_opencode(settings.opencode.command, environ)
-        # Nobody who wrote a configuration can know the name and add to its rules.
+        # An unguessable name: no configuration can add to the agent's rules.
         agent = f"goent-{secrets.token_hex(8)}"
         content = _with_rules(gated_overlay(self._context, self._gate, token=token), agent, spec)
         return RunLaunch(
@@ -296,7 +293,7 @@ class OpenCodeRunDriver:
 
 
 def _with_rules(content: ConfigOverlay, agent: str, spec: WorkerSpec) -> ConfigOverlay:
-    """The worker's rules: last for its own agent, and for subagents, which have agents of theirs."""
+    """Add the worker's rules, for its own agent and for subagents, which have other agents."""
     permissions = permission_map(spec.rules)
     own = AgentEntry(mode="primary", permission=permissions)
     return replace(content, agent={"title": NO_TITLE_AGENT, agent: own}, permission=permissions)

@@ -28,28 +28,28 @@ CONTINUE_PROMPT = Prompt(
     text=(
         "The process that you work in was interrupted and has been started again; what was said "
         "before is complete. Your last tool call may or may not have taken effect, and commands "
-        "that were running have been ended: look before you repeat anything. Then go on with the "
+        "that were running have been ended: look before you repeat anything. Then continue the "
         "task from where you were."
     )
 )
 
 
 class SessionPlace(NamedTuple):
-    """Where a session is for now."""
+    """The process that a session is in for now."""
 
     slot: ProcessSlot
     session: BaseSession
 
 
 class StartTime(NamedTuple):
-    """A time by the clock on the wall, which somebody may set, and by one that only goes on."""
+    """A time by the wall clock, which may be set, and by the monotonic clock."""
 
     wall: float
     ticks: float
 
     @property
     def earliest(self) -> float:
-        """No message of a later time is stamped earlier, whichever way the clock was set."""
+        """The earliest wall time of later messages, whichever way the clock was set."""
         return min(self.wall, time.time() - (time.monotonic() - self.ticks))
 
 
@@ -57,7 +57,7 @@ FindPlace = Callable[[WorkerSpec, BaseSession | None], AbstractAsyncContextManag
 
 
 class ResumableSession:
-    """The port `Session`, in one process after another; `find` opens it in a fit one."""
+    """The port `Session`, in one process after another; `find` opens it in a suitable one."""
 
     def __init__(
         self, spec: WorkerSpec, find: FindPlace, waiting: Callable[[], float | None]
@@ -108,7 +108,7 @@ class ResumableSession:
         return bool(self._last) and await self._last.answer(permission_id, option, message)
 
     async def liveness(self) -> WorkerLiveness:
-        """A model that is awaited, a tool that runs, a process that computes: it lives."""
+        """Alive while it waits for the model, runs a tool or uses the CPU."""
         waited, place = self._waiting(), self._place
         if waited is not None:
             return WorkerLiveness(alive=True, detail=f"it has waited {waited:.0f} s for the model")
@@ -117,7 +117,7 @@ class ResumableSession:
         return await place.session.liveness()
 
     async def leave_if_idle(self) -> None:
-        """Make room: the next prompt finds another process."""
+        """Make room; the next prompt finds another process."""
         async with self._moving:
             if self.busy_since is None:
                 await self._leave()
@@ -137,16 +137,16 @@ class ResumableSession:
             if self._cancelled:
                 return "cancelled"
             ending = str(crash).partition(": ")[0]
-            await emit(Noticed(text=f"{ending}; the session goes on in another process"))
+            await emit(Noticed(text=f"{ending}; the session continues in another process"))
             self._crash_text = first = str(crash)
         another = await self._place_for_turn()
         with anyio.move_on_after(CLEAN_UP_TIMEOUT_S):
             await place.slot.finished.wait()
         if another is None or self._cancelled:
             return "cancelled"
-        told = another.session.has_prompt_since(begun.earliest)
+        prompted = another.session.has_prompt_since(begun.earliest)
         try:
-            return await another.session.prompt(CONTINUE_PROMPT if told else prompt, emit)
+            return await another.session.prompt(CONTINUE_PROMPT if prompted else prompt, emit)
         except WorkerCrashed as crash:
             if self._cancelled:
                 return "cancelled"
@@ -154,7 +154,7 @@ class ResumableSession:
             raise WorkerCrashed(both, returncode=crash.returncode, stderr=crash.stderr) from crash
 
     async def _place_for_turn(self) -> SessionPlace | None:
-        """A place that is fit for a turn, another one if need be; None if the turn is cancelled."""
+        """A suitable place, another one if need be; None if the turn is cancelled."""
         with anyio.CancelScope() as self._arrival_scope:
             async with self._moving:
                 if self._place and (self._place.slot.is_gone or self._place.slot.worn_reason):
@@ -172,7 +172,7 @@ class ResumableSession:
         except GoentError as error:
             if not self._crash_text:
                 raise
-            both = f"{self._crash_text}; it could not go on in another process: {error}"
+            both = f"{self._crash_text}; it could not continue in another process: {error}"
             raise WorkerCrashed(both) from error
         place.slot.tenants.add(self)
         self._exit_stack, self._place, self._last = held, place, place.session

@@ -60,7 +60,7 @@ from goent.opencode.call_guard import (
     resumes_foreign_session,
 )
 from goent.opencode.opencode_process import first_start
-from goent.opencode.opencode_translator import RunTranscript, subagent_session
+from goent.opencode.opencode_translator import SUBAGENT_TOOL, RunTranscript
 from goent.opencode.opencode_turn import classify_fault, database_error
 from goent.opencode.process_launch import database_path
 from goent.opencode.server_api import (
@@ -105,7 +105,8 @@ async def find_subagent_bypass(
         for part in await _exported_parts(unread.pop(), program, cwd, env):
             if bypass := look.check(part, from_start=False):
                 return bypass
-            if (nested := subagent_session(part)) and nested not in known:
+            nested = part.call_state.subagent if part.tool == SUBAGENT_TOOL else ""
+            if nested and nested not in known:
                 known.add(nested)
                 unread.append(nested)
     return None

@@ -95,21 +95,21 @@ class SessionSpending:
         self._reported = (Usage(), Decimal(0))
 
     def moved_to(self, client: OpenCodeClient) -> "SessionSpending":
-        """The same session in another process; what the last one did not report is still owed."""
+        """The same session in another process; what was not reported yet still will be."""
         moved = SessionSpending(client, self._provider, self._session)
         moved._reported = self._reported
         return moved
 
     async def skip_earlier(self) -> None:
-        """What was used so far is somebody else's to tell."""
+        """Leave out what was used before this worker."""
         self._reported = await self._total()
 
     async def report(self) -> UsageReported | None:
-        """What was used since the last one; a price that OpenCode does not know is unknown."""
+        """What was used since the last report; a price that OpenCode does not know is unknown."""
         try:
             usage, cost = await self._total()
         except ProtocolError:
-            return None  # the process is gone: another one knows the figures too
+            return None  # the process is gone; the next one has the figures too
         before, spent = self._reported
         self._reported = (usage, cost)
         used = Usage(
@@ -130,7 +130,7 @@ class SessionSpending:
         )
 
     def _own_cost(self, used: Usage) -> Decimal | None:
-        """OpenCode says 0 of what it has no price for; a price of 0 that a file gives is known."""
+        """By the provider's own price: OpenCode reports 0 if it has none."""
         return self._provider.price.cost(used) if self._provider.price else None
 
     async def _total(self) -> tuple[Usage, Decimal]:
@@ -140,12 +140,12 @@ class SessionSpending:
         return usage, sum((Decimal(str(each.cost)) for each in sessions), Decimal(0))
 
 
-DOOM_LOOP = "doom_loop"  # a call that is made again and again is asked about whatever it does
+DOOM_LOOP = "doom_loop"  # OpenCode asks about a repeated call whatever it does
 _BY_KIND = {"execute": "bash", "edit": "edit", "fetch": "webfetch"}
 
 
 class OpenCodeQuestions:
-    """The questions of one worker, to OpenCode's HTTP API and from it."""
+    """The permission questions of one worker, as OpenCode's HTTP API has them."""
 
     def __init__(
         self, client: OpenCodeClient, spec: WorkerSpec, earlier: OpenQuestions | None = None
@@ -155,30 +155,30 @@ class OpenCodeQuestions:
         self._directory = str(spec.cwd)
         self._open = earlier or OpenQuestions(spec.asked)
         self._spec = spec
-        # By session and call, the permissions that were given for it; None: all of them.
+        # The permissions given, by session and call; None for all of them.
         self._allowed_calls: dict[tuple[str, str], set[str] | None] = {}
 
     def moved_to(self, client: OpenCodeClient) -> "OpenCodeQuestions":
-        """The same worker's in another process: its grants hold."""
+        """The same worker's in another process, where its grants still hold."""
         return OpenCodeQuestions(client, self._spec, self._open)
 
     async def ask(self, access: AccessRequest, ask: AskOwner) -> OwnerReply:
-        """A question of ours, before OpenCode has one; without an answer if the turn ends first."""
+        """Ask before OpenCode does; the reply has no answer if the turn ends first."""
         return await self._open.ask(access, ask)
 
     def would_be_seen(self, access: AccessRequest) -> bool:
-        """Whether a yes to it is a yes to the whole call: it is asked now, or this very command was."""
+        """Whether allowing it allows the whole call: its owner sees it, or saw this very command."""
         return access.permission == "bash" or not self._open.covers(access)
 
     def clear(self, call: GuardedCall, accesses: Sequence[AccessRequest], *, seen: bool) -> None:
-        """The call may run, so OpenCode's own questions about it are answered already.
+        """Answer OpenCode's own questions about a call that may run.
 
-        With `seen`, a person saw the call whole; a rule or an earlier "always" allowed no more than
-        it speaks of.
+        With `seen`, a person saw the whole call; a rule or an earlier "always" allows only the
+        permissions it names.
         """
         permissions = {access.permission for access in accesses}
         if call.tool == "bash":
-            permissions.discard(OUTSIDE)  # OpenCode finds more ways out, in the command
+            permissions.discard(OUTSIDE)  # OpenCode finds more paths in the command
         self._allowed_calls[call.session, call.call] = None if seen else permissions
 
     def _is_cleared(self, question: PendingQuestion) -> bool:
@@ -188,21 +188,21 @@ class OpenCodeQuestions:
         permissions = self._allowed_calls[call]
         if permissions is None or question.permission in permissions:
             return True
-        way = AccessRequest(permission=OUTSIDE, always=question.patterns, exact=True)
-        return question.permission == OUTSIDE and self._open.covers(way)
+        outside = AccessRequest(permission=OUTSIDE, always=question.patterns, exact=True)
+        return question.permission == OUTSIDE and self._open.covers(outside)
 
     async def ask_own(
         self, request: PermissionRequest, ask: AskOwner
     ) -> tuple[AccessRequest, OwnerReply]:
-        """A question that ACP brought: the answer is None if the turn is over before.
+        """Ask a question that arrived by ACP; the answer is None if the turn ends first.
 
-        ACP has no words for a no, so those are told over HTTP before it; what ACP then says of the
-        question comes too late, and OpenCode does not mind.
+        A rejection over ACP has no message, so one with a message goes over HTTP first; OpenCode
+        ignores the second answer.
         """
         turn = self._open.turn
         question = await self._find_question(request)
         access = _access_request(question)
-        if turn != self._open.turn:  # it ended while we looked: nobody is there to answer
+        if turn != self._open.turn:  # it ended meanwhile
             return access, OwnerReply()
         if self._is_cleared(question):
             return access, OwnerReply(answer="allow_once")
@@ -217,30 +217,28 @@ class OpenCodeQuestions:
     async def ask_by_event(
         self, question: PendingQuestion, ask: AskOwner
     ) -> tuple[AccessRequest, OwnerReply]:
-        """A question that the event stream brought: what the worker's rules decide needs nobody."""
+        """Answer a question that arrived by the event stream; ask what the rules leave open."""
         access = _access_request(question)
         action = strictest_action(self._rules, question.permission, question.patterns)
         if action == "allow" or self._is_cleared(question):
-            said = OwnerReply(answer="allow_once")
-        elif action == "ask":
-            said = await self._open.ask(access, ask)
+            reply = OwnerReply(answer="allow_once")
         else:
-            said = OwnerReply(answer="reject")
-        if said.answer is None:
-            said = OwnerReply(answer="reject")
-        reply: QuestionReply = "reject" if said.answer == "reject" else "once"
-        await self._client.reply(question.id, reply, self._directory, said.message)
-        return access, said
+            reply = await self._open.ask(access, ask) if action == "ask" else OwnerReply()
+            if reply.answer is None:
+                reply = OwnerReply(answer="reject")
+        decision: QuestionReply = "reject" if reply.answer == "reject" else "once"
+        await self._client.reply(question.id, decision, self._directory, reply.message)
+        return access, reply
 
     def answer(self, name: str, answer: PermissionAnswer, message: str = "") -> None:
         self._open.answer(name, answer, message)
 
     def withdraw(self) -> Sequence[str]:
-        """The turn is over, or its process: nobody waits for answers to these any more."""
+        """Close all open questions: the turn or its process is over."""
         return self._open.withdraw()
 
     async def _find_question(self, request: PermissionRequest) -> PendingQuestion:
-        """The same question as the server lists it: ACP tells neither permission nor patterns."""
+        """The question as the server lists it: ACP has neither permission nor patterns."""
         call = request.tool_call
         listed: list[PendingQuestion] = []
         with suppress(ProtocolError):
@@ -260,7 +258,7 @@ class OpenCodeQuestions:
 
 
 def _access_request(question: PendingQuestion) -> AccessRequest:
-    """A lasting yes is for this very command, or for these very patterns; OpenCode's own is wider."""
+    """An "always" is for this very command or these patterns; OpenCode's own is wider."""
     command = question.metadata.command
     return AccessRequest(
         permission=question.permission,
@@ -272,14 +270,14 @@ def _access_request(question: PendingQuestion) -> AccessRequest:
 
 
 def describe_question(question: PendingQuestion) -> str:
-    """What it is about, for a person: the command, or the path and the edit, or the patterns."""
+    """What it is about, for a person: the command, the path with the edit, or the patterns."""
     about = question.metadata
-    told = about.command or about.url or about.filepath or ", ".join(question.patterns)
-    diff = "\n".join(about.diff.split("\n")[4:])  # without the header: the path is there already
-    return f"{told}\n{diff}".strip()
+    subject = about.command or about.url or about.filepath or ", ".join(question.patterns)
+    diff = "\n".join(about.diff.split("\n")[4:])  # without the header, which repeats the path
+    return f"{subject}\n{diff}".strip()
 
 
-ABORT_AFTER = (1.0, 1.0, 2.0)  # seconds to wait for the turn's end, each time before an abort
+ABORT_DELAYS_S = (1.0, 1.0, 2.0)  # for the turn to end, each before an abort
 # CPU that an idle process takes while it is sampled: 0.01 to 0.04 s were seen. A working one takes
 # 0.2 s and more, with ten others on each core.
 IDLE_CPU_S = 0.1
@@ -355,7 +353,7 @@ class BaseSession(ABC):
         return str(self._spec.cwd)
 
     def has_prompt_since(self, begun: float) -> bool:
-        """Whether a prompt of that time or later is in the history that it was opened with."""
+        """Whether the history it was opened with has a prompt of that time or later."""
         last = self._last_prompt
         return last is not None and last.info.time.created >= int(begun * 1000)
 
@@ -383,14 +381,14 @@ class BaseSession(ABC):
         return await self._end_of_turn(turn)
 
     def _metering(self, emit: Emit) -> Emit:
-        """What bypasses the gate is told of whenever a tool is done: a budget may end the turn."""
+        """Report spending that bypasses the gate after each tool call: a budget may end the turn."""
 
-        async def told(event: DriverEvent) -> None:
+        async def emit_metered(event: DriverEvent) -> None:
             await emit(event)
             if isinstance(event, ToolCall) and event.status in ENDED:
                 await self._report(emit)
 
-        return told if self.spending else emit
+        return emit_metered if self.spending else emit
 
     async def _report(self, emit: Emit) -> None:
         if self.spending and (report := await self.spending.report()):
@@ -406,11 +404,11 @@ class BaseSession(ABC):
     async def _stop(self, turn: OpenCodeTurn) -> None:
         self.questions.withdraw()
         await self._request_stop()
-        for patience in ABORT_AFTER:
+        for patience in ABORT_DELAYS_S:
             with anyio.move_on_after(patience):
                 await turn.done.wait()
                 return
-            # A parent whose subagent was stopped may go on with its next step.
+            # A parent whose subagent was stopped may continue with its next step.
             with suppress(ProtocolError):
                 await self._client.abort(self.id)
         turn.prompt_scope.cancel()
@@ -429,14 +427,14 @@ class BaseSession(ABC):
         return True
 
     async def judge(self, call: GuardedCall) -> GuardVerdict:
-        """May a tool call run? By the worker's rules, or by its owner's word."""
+        """Decide whether a tool call may run, by the worker's rules or its owner's answer."""
         turn = self._turn
         if turn is None or turn.cancelled:
             return TURN_OVER
         if resumes_foreign_session(call):
             return FOREIGN_TASK
-        asked, seen = access_for_guarded_call(call, self._workdir), False
-        for access in asked:
+        needed, seen = access_for_guarded_call(call, self._workdir), False
+        for access in needed:
             action = decide_access(access, self._spec.rules)
             if action == "deny":
                 return refusal_verdict(access, "by a rule of the user's")
@@ -453,12 +451,11 @@ class BaseSession(ABC):
                     )
         if turn is not self._turn or turn.cancelled:
             return TURN_OVER  # it ended after the answer
-        self.questions.clear(call, asked, seen=seen)
+        self.questions.clear(call, needed, seen=seen)
         self._bypass_detector.allow(call.session, call.call)
         return GuardVerdict(allow=True)
 
     async def hear_tool_call(self, part: MessagePart) -> None:
-        """A tool call as it is now, of the session or of a subagent."""
         if bypass := self._bypass_detector.check(part):
             if self._turn:
                 self._turn.record_bypass(bypass)
@@ -471,7 +468,7 @@ class BaseSession(ABC):
             await self._stop(turn)
 
     async def _check_missed_calls(self, turn: OpenCodeTurn, begun: float) -> None:
-        """At calls whose end was not told before the turn's, or was lost with the event stream."""
+        """Check calls whose end was not reported before the turn's, or lost with the event stream."""
         look = self._bypass_detector
         if turn.bypass or turn.cancelled or isinstance(turn.error, WorkerCrashed):
             return
@@ -490,7 +487,7 @@ class BaseSession(ABC):
             look.missed = False
 
     def _is_excused(self, call: GuardedCall) -> bool:
-        """Without a guard of ours, what the worker's rules allow needs no question; nor what they leave alone."""
+        """Whether the worker's rules allow a call on a server without our guard."""
         rules = self._spec.rules
         free = oversight_level(rules) == "free"
         return all(
@@ -500,29 +497,27 @@ class BaseSession(ABC):
         )
 
     async def _end_by_rejection(self, turn: OpenCodeTurn, access: AccessRequest) -> None:
-        """Before OpenCode hears of it, so that it does not ask its model what to do next."""
+        """Stop the turn before OpenCode learns of the refusal and calls its model again."""
         turn.rejected = access
-        with anyio.move_on_after(sum(ABORT_AFTER)), suppress(ProtocolError):
+        with anyio.move_on_after(sum(ABORT_DELAYS_S)), suppress(ProtocolError):
             await self._request_stop()
             await turn.done.wait()
 
     async def _wait_for_guard(self) -> None:
-        """Nothing is asked of a model whose tools would run without our word.
+        """Prompt no model whose tools would run unchecked.
 
-        A server that somebody else runs has no guard of ours: there, OpenCode's own rules hold.
+        A server that somebody else runs has no guard of ours; there OpenCode's own rules hold.
         """
         guard = self._guard
         if guard is None or guard.is_guarded(self.directory):
             return
         with suppress(ProtocolError):
-            await self._client.busy(
-                self.directory
-            )  # it opens a directory when it is asked about it
+            await self._client.busy(self.directory)  # any request makes it load the directory
         if not await guard.wait_until_loaded(self.directory):
             raise guard_missing(self.directory)
 
     async def hear_question(self, question: PendingQuestion) -> None:
-        """A question that the event stream brought; one of its own that is refused ends the turn."""
+        """Ask a question; refusing one of the session's own ends the turn."""
         turn = self._turn
         with suppress(ProtocolError):
             if turn is None or turn.cancelled:
@@ -541,7 +536,7 @@ class BaseSession(ABC):
 
     @abstractmethod
     async def close(self) -> None:
-        """Leave nothing running. A process that is gone has nothing to close."""
+        """Leave nothing running; does nothing if the process is gone."""
 
     @abstractmethod
     async def _run_turn(self, turn: OpenCodeTurn, prompt: Prompt) -> None:
@@ -575,7 +570,7 @@ class BaseSession(ABC):
             await turn.put(PermissionWithdrawn(id=name, reason=PROCESS_ENDED))
 
     def _attached(self, prompt: Prompt) -> Sequence[Path]:
-        """The prompt's files; the first prompt brings what the project tells every agent."""
+        """The prompt's files; before the first ones, the project's instructions for agents."""
         paths = (*self._instructions, *(self._spec.cwd / file for file in prompt.files))
         self._instructions = ()
         return paths
@@ -583,8 +578,8 @@ class BaseSession(ABC):
     async def _report_retry(self, activity: SessionActivity) -> None:
         if self._turn:
             wait = max(0.0, activity.next / 1000 - time.time())
-            what = f"attempt {activity.attempt} failed: {activity.message}"
-            await self._turn.put(Noticed(text=f"{what}; the next in {wait:.0f} s"))
+            failure = f"attempt {activity.attempt} failed: {activity.message}"
+            await self._turn.put(Noticed(text=f"{failure}; the next in {wait:.0f} s"))
 
     def _check_output(self, turn: OpenCodeTurn) -> None:
         """Raises an error if the turn brought nothing that it could end with."""
@@ -596,10 +591,10 @@ class BaseSession(ABC):
 
 
 def guard_missing(directory: str) -> WorkerError:
-    """Why nothing was asked of a model there."""
+    """Why no model was prompted there."""
     return WorkerError(
         f"OpenCode did not load go-ent's guard in {directory!r}, so its tools would run "
-        "unasked; check that this version of OpenCode loads plugins (`go-ent doctor`)"
+        "unchecked; check that this version of OpenCode loads plugins (`go-ent doctor`)"
     )
 
 

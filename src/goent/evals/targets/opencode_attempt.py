@@ -46,7 +46,6 @@ from goent.evals.targets.opencode_transcript import (
     traced_message,
 )
 from goent.evals.traces import Trace, TraceWorker
-from goent.opencode.call_guard import read_call_state
 from goent.opencode.event_stream import (
     ALL_EVENTS,
     Connected,
@@ -159,7 +158,7 @@ class SessionMonitor:
     async def hear_tool_call(self, part: MessagePart) -> None:
         # Only now: the trace has to show the call as refused.
         stopped = part.call and part.call == self._permissions.stopped_call
-        if stopped and read_call_state(part).status == "error":
+        if stopped and part.call_state.status == "error":
             self._control.permission_refused(by_subagent=True)
 
     async def hear_question(self, question: PendingQuestion) -> None:

@@ -1,7 +1,7 @@
 """Collects what OpenCode and its subagents say during an attempt: stream log and trace messages.
 
-A `task` call names the session that it began. One that goes on with an earlier subagent names its session
-again, so that of several calls the last that had begun made the message.
+A `task` call names the session that it began. A call that resumes a subagent names the same session
+again, so a message belongs to the last of these calls that had begun.
 """
 
 import re
@@ -13,21 +13,20 @@ from typing import BinaryIO, Final
 from uuid import uuid4
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from goent.domain.types import Value
 from goent.evals.eval_ports import AttemptObserver, CaseAttempt, StreamLogFile
 from goent.evals.traces import CallStatus, TracedCall, TracedMessage
 from goent.opencode.event_stream import MessageUpdated, PartDelta, PartUpdated, ServerEvent
-from goent.opencode.server_api import MessageInfo, MessagePart, ServerData, ServerMessage
+from goent.opencode.opencode_translator import SUBAGENT_TOOL
+from goent.opencode.server_api import MessageInfo, MessagePart, ServerMessage, ToolState
 from goent.store.redactor import Redactor
-
-SUBAGENT_TOOL = "task"
 
 
 class Delegation(Value, frozen=True, kw_only=True):
-    """A part that is such a call. Calls of different messages may have the same id, parts do not."""
+    """A call that began or resumed a subagent. Call ids may repeat between messages, part ids do not."""
 
     part: str
     call: str
@@ -36,36 +35,29 @@ class Delegation(Value, frozen=True, kw_only=True):
 
 
 class SessionMessage(Value, frozen=True, kw_only=True):
-    """A message, and the id of the call whose subagent says it; None if it is the agent's own."""
+    """A message and the id of the call whose subagent wrote it; None for the agent's own."""
 
     message: ServerMessage
     parent: str | None = None
 
 
-class _CallMetadata(ServerData, frozen=True, kw_only=True, rename={"session": "sessionId"}):
-    session: str = ""
-
-
-class _CallStart(ServerData, frozen=True, kw_only=True):
-    start: float = 0
-
-
-class _DelegationState(ServerData, frozen=True, kw_only=True):
-    metadata: _CallMetadata = _CallMetadata()
-    time: _CallStart = _CallStart()
-
-
 def delegations(messages: Sequence[ServerMessage]) -> Iterator[Delegation]:
     for message in messages:
         for part in message.parts:
-            if part.type == "tool" and part.tool == SUBAGENT_TOOL:
-                yield from _read_delegation(part)
+            state = part.call_state
+            if part.type == "tool" and part.tool == SUBAGENT_TOOL and state.subagent:
+                yield Delegation(
+                    part=part.id,
+                    call=part.call,
+                    session=state.subagent,
+                    start=state.time.start or 0,
+                )
 
 
 def ordered_messages(
     own: str, sessions: Mapping[str, Sequence[ServerMessage]]
 ) -> tuple[SessionMessage, ...]:
-    """What the agent said in the session `own`; what a subagent said is after the message that has its call."""
+    """The messages of session `own`, with a subagent's after the message that has its call."""
     calls: dict[str, list[Delegation]] = {}
     for messages in sessions.values():
         for each in delegations(messages):
@@ -92,41 +84,12 @@ def _delegation_of(calls: Sequence[Delegation], message: ServerMessage) -> Deleg
     return max(begun or calls[:1], key=lambda call: call.start)
 
 
-def _read_delegation(part: MessagePart) -> Iterator[Delegation]:
-    try:
-        state = msgspec.json.decode(part.state, type=_DelegationState)
-    except msgspec.DecodeError:
-        return
-    if state.metadata.session:
-        yield Delegation(
-            part=part.id,
-            call=part.call,
-            session=state.metadata.session,
-            start=state.time.start,
-        )
-
-
 ABORTED_PREFIX = "Tool execution aborted"
 MS_PER_SECOND = 1000.0
 
 
-class _CallTimes(ServerData, frozen=True, kw_only=True):
-    start: float | None = None
-    end: float | None = None
-
-
-class _CallState(ServerData, frozen=True, kw_only=True):
-    """How far a tool call has come, and what came out of it."""
-
-    status: str = ""
-    input: Raw | UnsetType = UNSET
-    output: str = ""
-    error: str = ""
-    time: _CallTimes = _CallTimes()
-
-
 def traced_message(spoken: SessionMessage) -> TracedMessage:
-    """Its text parts joined, and its tool calls in order; what OpenCode itself put in is left out."""
+    """The message with its texts joined and its tool calls in order, without OpenCode's own texts."""
     message = spoken.message
     texts = (part.text for part in message.parts if part.type == "text" and not part.synthetic)
     return TracedMessage(
@@ -140,7 +103,7 @@ def traced_message(spoken: SessionMessage) -> TracedMessage:
 
 
 def count_model_calls(message: ServerMessage) -> int:
-    """How often a model was asked for it, retries apart."""
+    """How many model calls it took, without retries."""
     return sum(part.type == "step-finish" for part in message.parts)
 
 
@@ -152,7 +115,7 @@ def iso_from_ms(ms: float | None) -> str | None:
 
 
 def _traced_call(part: MessagePart) -> TracedCall:
-    state = _read_call_state(part)
+    state = part.call_state
     start, end = state.time.start, state.time.end
     return TracedCall(
         id=part.call,
@@ -166,7 +129,7 @@ def _traced_call(part: MessagePart) -> TracedCall:
     )
 
 
-def _call_output(state: _CallState) -> object:
+def _call_output(state: ToolState) -> object:
     match state.status:
         case "completed":
             return state.output
@@ -176,7 +139,7 @@ def _call_output(state: _CallState) -> object:
             return None
 
 
-def _call_status(state: _CallState) -> CallStatus:
+def _call_status(state: ToolState) -> CallStatus:
     match state.status:
         case "completed":
             return "ok"
@@ -186,17 +149,10 @@ def _call_status(state: _CallState) -> CallStatus:
             return "unknown"
 
 
-def _read_call_state(part: MessagePart) -> _CallState:
-    try:
-        return msgspec.json.decode(part.state, type=_CallState)
-    except msgspec.DecodeError:
-        return _CallState()
-
-
 class LiveTranscript:
-    """The messages of one session and of its subagents', each in the order in which they began.
+    """The messages of a session and its subagents so far, each in the order in which they began.
 
-    Those in `seen` are of an earlier turn.
+    Those in `seen` belong to an earlier turn.
     """
 
     def __init__(self, session: str, observer: AttemptObserver, seen: Collection[str] = ()) -> None:
@@ -210,8 +166,8 @@ class LiveTranscript:
         self._numbers: dict[str, int] = {}
         self._order: list[str] = []
 
-    def apply(self, told: ServerEvent) -> None:
-        match told:
+    def apply(self, event: ServerEvent) -> None:
+        match event:
             case MessageUpdated(info=info) if (
                 info.role == "assistant" and info.id not in self._seen
             ):
@@ -220,26 +176,26 @@ class LiveTranscript:
             case PartUpdated(part=part):
                 self._put(part)
             case PartDelta(field="text"):
-                begun = self._parts.get(told.message, {}).get(told.part)
+                begun = self._parts.get(event.message, {}).get(event.part)
                 if begun:
-                    self._put(replace(begun, text=begun.text + told.delta))
+                    self._put(replace(begun, text=begun.text + event.delta))
             case _:
                 pass
 
     def replace_session(self, session: str, messages: Iterable[ServerMessage]) -> None:
-        """What they are in the end, and in which order, whatever the stream told of them."""
+        """Set the final messages of a session and their order, whatever the stream reported."""
         earlier = self._infos.get(session, {})
-        learned = self._infos[session] = {}
+        final = self._infos[session] = {}
         for message in messages:
             if message.info.role == "assistant":
-                learned[message.info.id] = message.info
+                final[message.info.id] = message.info
                 self._parts[message.info.id] = {part.id: part for part in message.parts}
         for name, info in earlier.items():
-            learned.setdefault(name, info)
+            final.setdefault(name, info)
         self._changed = True
 
     def report_changes(self) -> None:
-        """Let the observer have what has changed since the last time, and what stands elsewhere."""
+        """Report the messages that have changed or moved since the last time."""
         if not self._changed:
             return
         self._changed = False
@@ -252,7 +208,7 @@ class LiveTranscript:
                 self._observer.message(number, traced_message(spoken), before=before)
 
     def _put_at(self, place: int, name: str) -> int | None:
-        """The number of the message that it stands in front of now, if it did not."""
+        """The number of the message that it has moved in front of; None if it has not."""
         there = self._order[place] if place < len(self._order) else None
         if there == name:
             return None
@@ -284,7 +240,7 @@ _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class StreamLogHeader(Value, frozen=True, kw_only=True):
-    """The first line."""
+    """The first line of a stream log."""
 
     type: str = "goent.header"
     target: str
@@ -295,7 +251,7 @@ class StreamLogHeader(Value, frozen=True, kw_only=True):
 
 
 class StreamLog:
-    """One file, or none. A disk that refuses costs the log, never the attempt."""
+    """The events of one attempt, in a file. A write error costs the log, never the attempt."""
 
     def __init__(self, secrets: Callable[[], Collection[str]] = tuple) -> None:
         self.path: Path | None = None
@@ -304,7 +260,7 @@ class StreamLog:
         self._warn: Callable[[str], None] = lambda _: None
 
     def begin(self, folder: Path, attempt: CaseAttempt, observer: AttemptObserver) -> None:
-        """Choose a file, tell the observer which, and write the header."""
+        """Choose a file, report it, and write the header."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         path = folder / _log_name(attempt, now)
         header = StreamLogHeader(
@@ -334,7 +290,7 @@ class StreamLog:
         self.write(msgspec.json.encode(header))
 
     def write(self, event: bytes) -> None:
-        """One line, on disk before the next event is looked at."""
+        """Write one line, on disk before the next event is handled."""
         if self._file is None:
             return
         try:
@@ -355,7 +311,7 @@ def is_log_wanted(setting: bool, environ: Mapping[str, str]) -> bool:  # noqa: F
 
 
 def _make_log_folder(folder: Path) -> None:
-    """Our own folder is not for the user's repository."""
+    """Our own folder is kept out of the user's repository."""
     folder.mkdir(parents=True, exist_ok=True)
     ignoring = folder.parent / ".gitignore"
     if folder.parts[-len(LOG_FOLDER.parts) :] == LOG_FOLDER.parts and not ignoring.exists():
