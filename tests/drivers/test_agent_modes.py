@@ -118,7 +118,7 @@ async def test_a_mode_that_was_not_taken_is_told(tmp_path: Path) -> None:
         heard = await ask(session, "mode")
         assert heard.text == "yolo"
         (notice,) = heard.notices
-        assert notice.text == "actor was told to use its mode 'plan' and is in 'yolo'"
+        assert notice.text == "actor was asked to use its mode 'plan' and is in 'yolo'"
 
 
 @pytest.mark.parametrize("flags", [(), ("--modes", "yolo,build")])

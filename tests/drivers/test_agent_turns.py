@@ -319,7 +319,7 @@ async def test_files_and_terminals_are_not_offered(tmp_path: Path) -> None:
             BudgetSpent,
             "all gone",
         ),
-        ('refuse {"code": -32000, "message": "m"}', ProviderRefused, "wants a login"),
+        ('refuse {"code": -32000, "message": "m"}', ProviderRefused, "requires a login"),
     ],
 )
 async def test_how_a_turn_can_fail(

@@ -409,7 +409,7 @@ async def test_a_process_that_answers_nobody_is_ended_and_left(
             await until(lambda: turning.heard.notices)
             crashing.care = OFTEN
         assert turning.heard.text == "I went on."
-        assert "did not answer 3 times in a row and was ended" in turning.heard.notices[0].text
+        assert "did not answer 3 times in a row and was killed" in turning.heard.notices[0].text
 
 
 async def test_a_worn_process_is_left_when_idle_and_retired_after_its_last_turn(

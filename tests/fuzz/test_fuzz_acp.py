@@ -213,7 +213,7 @@ PROGRAMS = {
     "a refusal": (f"w({REFUSAL!r}); stay()", "not today"),
     "nonsense": ('w(b\'{"id":1,"error":7}\\n\'); stay()', "in words of its own"),
     "silence": ("time.sleep(60)", "not ready within 1 s"),
-    "no name": (f"w({NAMELESS % 1!r}.encode() + b'\\n'); stay()", "does not say which version"),
+    "no name": (f"w({NAMELESS % 1!r}.encode() + b'\\n'); stay()", "does not report its version"),
     "no server": (f"w({HELLO % 1!r}.encode() + b'\\n'); stay()", "not ready within 1 s"),
 }
 PROGRAM = """#!{python} -S

@@ -1,7 +1,7 @@
 """Decides which command is a worker's agent, and what its process inherits.
 
-Keys that go-ent holds are in no agent's environment. go-ent's own agent is told where the gateway
-is, by one variable that it removes at its start; other agents have logins of their own.
+Keys that go-ent holds are in no agent's environment. go-ent's own agent gets the gateway's address
+in a variable that it removes when it starts; other agents have logins of their own.
 """
 
 import os
@@ -29,7 +29,7 @@ from goent.sandbox.process_sandbox import ProcessSandbox, SandboxedAgent
 from goent.system.project_folders import home_dir, state_path
 
 OWN_NAME = "go-ent acp"
-# -P: a worker's directory must not be searched for modules, it is somebody's repository.
+# -P: a worker's directory, which is a repository, must not be searched for modules.
 OWN_COMMAND = (sys.executable, "-P", "-m", "goent", "acp")
 # The own agent's tools, by the permission that each one needs.
 OWN_TOOLS = {
@@ -40,17 +40,17 @@ OWN_TOOLS = {
     "read": ("Read",),
     "todowrite": ("TodoWrite",),
 }
-# Words of a command line that are folders of a home, and no agent's own.
+# Words of a command line that also name folders in a home, but none of an agent.
 NOT_AGENTS = (
     *("", "aws", "cache", "config", "docker", "git", "gnupg", "kube", "local", "ssh"),
-    *("bun", "cargo", "deno"),  # they hold programs that the user runs
+    *("bun", "cargo", "deno"),  # these hold programs that the user runs
 )
 
 
 class AgentLaunch(Value, frozen=True, kw_only=True):
-    """How one agent process is started. `own`: it is go-ent's own, and calls through the gateway.
+    """How one agent process is started. go-ent's own (`own`) calls models through the gateway.
 
-    In its sandbox it can write where its worker works, and in `folders`, its own.
+    In its sandbox it can write where its worker works, and in its own `folders`.
     """
 
     name: str
@@ -67,7 +67,7 @@ class AgentLaunch(Value, frozen=True, kw_only=True):
 
     @property
     def remedy(self) -> str:
-        """What may help an agent of somebody else's that does not come up inside its sandbox."""
+        """What may help if a foreign agent does not start inside its sandbox."""
         if self.own or not self.sandbox.confines:
             return ""
         places = ", ".join(map(str, self.folders)) or "no folder of its own"
@@ -77,7 +77,7 @@ class AgentLaunch(Value, frozen=True, kw_only=True):
         )
 
     def confined(self) -> AbstractAsyncContextManager[ConfinedCommand]:
-        """How to start it inside its sandbox."""
+        """The command inside its sandbox."""
         return self.sandbox.agent(
             SandboxedAgent(
                 command=self.command,
@@ -92,7 +92,7 @@ class AgentLaunch(Value, frozen=True, kw_only=True):
 
 
 def uses_own_agent(provider: Provider, settings: Settings) -> bool:
-    """Whether go-ent's own agent is meant: any provider that is no other agent."""
+    """Whether the provider is for go-ent's own agent, because it is not another agent."""
     return provider.backend not in settings.agents
 
 
@@ -108,7 +108,7 @@ def own_launch(spec: WorkerSpec, context: DriverContext, gate: Gate, token: str)
         )
     env = _environment(context, spec)
     also = tuple(folder for folder in settings.agent.writable if folder.is_dir())
-    told = GateModel(
+    model = GateModel(
         name=provider.name,
         backend=provider.backend,
         model=provider.model,
@@ -122,7 +122,7 @@ def own_launch(spec: WorkerSpec, context: DriverContext, gate: Gate, token: str)
     address = GateAddress(
         url=gate.base_url(provider.backend),
         token=token,
-        provider=told,
+        provider=model,
         writable=tuple(map(str, settings.agent.writable)),
         refused=refused_tools(spec.rules),
         sandbox=limits.get(OPTIONS_VARIABLE, ""),
@@ -143,7 +143,7 @@ def own_launch(spec: WorkerSpec, context: DriverContext, gate: Gate, token: str)
 
 
 def refused_tools(rules: Sequence[PermissionRule]) -> tuple[str, ...]:
-    """Those of the own agent's tools that no call of could be allowed."""
+    """The tools of go-ent's own agent of which no call could be allowed."""
     refused = (tools for name, tools in OWN_TOOLS.items() if is_always_denied(rules, name))
     return tuple(tool for tools in refused for tool in tools)
 
@@ -174,7 +174,7 @@ def foreign_launch(spec: WorkerSpec, context: DriverContext) -> AgentLaunch:
 
 
 def _program_names(command: Sequence[str]) -> tuple[str, ...]:
-    """The names of what a command runs, and of its packages: it may begin with `env`, `npx` or `node`."""
+    """The names in a command and of its packages: it may begin with `env`, `npx` or `node`."""
     words = [Path(word) for word in command if not word.startswith("-")]
     real = [word.resolve() for word in words if word.is_absolute()]
     packages = [
@@ -187,7 +187,7 @@ def _program_names(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def _usual_folders(names: Sequence[str], env: Mapping[str, str]) -> tuple[Path, ...]:
-    """Where programs of these names usually keep their logins and sessions, as far as it is there."""
+    """The existing folders where programs of these names usually keep logins and sessions."""
     if "opencode" in names:
         return opencode_data_folders(env)
     home = home_dir(env)

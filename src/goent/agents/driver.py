@@ -40,9 +40,9 @@ class AgentDriver:
     async def running(
         cls, context: DriverContext, gate: Gate, *, owner: str, shared: IsShared = _never_shared
     ) -> AsyncGenerator[Self]:
-        """On leaving, every agent is ended, and what it started.
+        """On leaving, every agent and everything it started is ended.
 
-        `shared` tells of a worker whether others have worked in its directory since a time.
+        `shared` tells whether others have worked in a worker's directory since a time.
         """
         async with task_group() as tasks:
             try:

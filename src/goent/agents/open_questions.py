@@ -1,7 +1,7 @@
 """Keeps the open permission questions of one worker, and what its owner always allows.
 
-An "always" is kept here, for this worker, and no agent is told one: what it covers is not asked
-again, and every other call still comes before the worker's rules.
+An "always" is kept here, for this worker, and no agent gets one: what it covers is not asked again,
+and every other call is still judged by the worker's rules.
 """
 
 import difflib
@@ -28,20 +28,20 @@ NO_NEWLINE = "\\ No newline at end of file"
 
 
 def show_diff(before: str, after: str) -> str:
-    """The changed lines and a little context them, without a header.
+    """The changed lines with some context, without a header.
 
-    A line ends with a line feed and with nothing else, so that a change of other ends is seen.
+    Only a line feed ends a line, so that changes of other line endings are visible.
     """
     ends = before.endswith("\n") == after.endswith("\n") or not before or not after
-    old, new = (_diff_lines(text, told=not ends) for text in (before, after))
+    old, new = (_diff_lines(text, mark=not ends) for text in (before, after))
     return "\n".join([*difflib.unified_diff(old, new, lineterm="")][2:])
 
 
-def _diff_lines(text: str, *, told: bool) -> list[str]:
+def _diff_lines(text: str, *, mark: bool) -> list[str]:
     lines = text.split("\n")
     if not lines[-1]:
         return lines[:-1]
-    return [*lines[:-1], f"{lines[-1]}\n{NO_NEWLINE}"] if told else lines
+    return [*lines[:-1], f"{lines[-1]}\n{NO_NEWLINE}"] if mark else lines
 
 
 AskOwner = Callable[[PermissionAsked], Awaitable[None]]
@@ -60,7 +60,7 @@ _OPTION_KINDS: dict[PermissionAnswer, tuple[str, ...]] = {
 
 
 class OwnerReply(Value, frozen=True, kw_only=True):
-    """What came of a question. `answer` is None if the turn ended first; `message` goes with a no."""
+    """The reply to a question. `answer` is None if the turn ended first; `message` is for a rejection."""
 
     answer: PermissionAnswer | None = None
     message: str = ""
@@ -80,7 +80,7 @@ class _PendingAnswer:
 
 
 class OpenQuestions:
-    """The questions of one worker, `asked` of which were put before. Ids are never used again."""
+    """The questions of one worker, of which `asked` were asked before. Ids are never reused."""
 
     def __init__(self, asked: int) -> None:
         self.turn = 0
@@ -90,7 +90,7 @@ class OpenQuestions:
         self._open: dict[str, _PendingAnswer] = {}
 
     async def ask(self, access: AccessRequest, ask: AskOwner) -> OwnerReply:
-        """The owner's answer, now or for good, with their words; none if the turn ended before."""
+        """The owner's answer, an earlier "always" included; none if the turn ends first."""
         if self.covers(access):
             return OwnerReply(answer="allow_always")
         name = f"p{next(self._numbers)}"
@@ -118,7 +118,7 @@ class OpenQuestions:
         pending.settle(OwnerReply(answer=answer, message=message if answer == "reject" else ""))
 
     def withdraw(self) -> Sequence[str]:
-        """The turn is over, or its process: nobody waits for answers to these any more."""
+        """Close all open questions, because the turn or its process is over."""
         self.turn += 1
         names = tuple(self._open)
         while self._open:
@@ -150,7 +150,7 @@ def _grants(access: AccessRequest) -> set[tuple[str, str]]:
 def permission_outcome(
     request: PermissionRequest, answer: PermissionAnswer | None
 ) -> PermissionOutcome:
-    """Our answer as one of the options that were offered; a yes for once never becomes a lasting one."""
+    """Our answer as one of the offered options; "once" never becomes "always"."""
     for kind in _OPTION_KINDS[answer] if answer else ():
         for option in request.options:
             if option.kind == kind:
@@ -159,7 +159,7 @@ def permission_outcome(
 
 
 def with_owner_message(chosen: PermissionOutcome, message: str) -> PermissionOutcome:
-    """The owner's words, for go-ent's own agent."""
+    """Add the owner's message, which go-ent's own agent understands."""
     if not message or not isinstance(chosen, OptionSelected):
         return chosen
     return replace(chosen, meta=encode_words(message))

@@ -1,8 +1,9 @@
-"""One turn of OpenCode: how it was ended, and what OpenCode's errors mean.
+"""One turn of OpenCode: how it ended, and what OpenCode's errors mean.
 
 ACP gives the provider's message and OpenCode's name for the error. The status code comes from the
-event stream, if the last error there is the one that ended the turn. The gateway's own failures
-say their kind in the message, because nothing else of them gets through, and in calm words.
+event stream, if the last error there is the one that ended the turn. The gateway's own failures have
+their kind in the message, because nothing else of them gets through (`goent.providers.gateway_errors`
+words them so that OpenCode does not retry).
 """
 
 import re
@@ -55,7 +56,7 @@ _BY_STATUS: dict[int, type[WorkerError]] = {
     403: AuthRefused,
     404: UnknownModel,
     408: ProviderTimeout,
-    424: ProviderTimeout,  # the gateway's word for a provider that fell silent
+    424: ProviderTimeout,  # the gateway's status when a provider does not answer
     429: RateLimited,
     504: ProviderTimeout,
 }
@@ -76,7 +77,7 @@ def classify_error(error: RpcError, fault: SessionFault | None) -> WorkerError:
     """The refusal of a session or a prompt, as the kind of failure it is."""
     if error.code == AUTH_REQUIRED:
         return ProviderRefused(
-            f"OpenCode wants a login: run `opencode auth login` ({error.message})"
+            f"OpenCode requires a login: run `opencode auth login` ({error.message})"
         )
     message = _plain_message(error.message.removeprefix(INTERNAL_ERROR_PREFIX))
     status = fault.data.status if fault and _plain_message(fault.data.message) in message else None
@@ -84,7 +85,7 @@ def classify_error(error: RpcError, fault: SessionFault | None) -> WorkerError:
 
 
 def classify_fault(fault: SessionFault) -> WorkerError:
-    """An error as OpenCode's own events tell it."""
+    """An error from OpenCode's own events."""
     return _worker_error(
         fault.name, fault.data.status, _plain_message(fault.data.message or fault.name)
     )
@@ -103,7 +104,7 @@ def explained_fault(known: SessionFault | None, fault: SessionFault) -> SessionF
 
 
 def database_error(errors: str, database: Path) -> UnsupportedVersion | None:
-    """Of a process that ended as soon as it had looked at what another version has made."""
+    """The error of a process that ended because another version made its database."""
     if not _UNUSABLE_DATABASE.search(errors):
         return None
     return UnsupportedVersion(
@@ -113,9 +114,9 @@ def database_error(errors: str, database: Path) -> UnsupportedVersion | None:
 
 
 def _worker_error(name: str, status: int | None, message: str) -> WorkerError:
-    if told := gateway_failure(message):
-        return told
-    # A refusal of the gateway's in words that are not known here is no empty account.
+    if failure := gateway_failure(message):
+        return failure
+    # An unknown refusal of the gateway does not mean an empty account.
     ours = is_gateway_message(message) and status == _PAYMENT
     by_status = ProviderRefused if ours else _by_status(status)
     kind = _BY_NAME.get(name) or by_status or error_type_for(message)
@@ -123,7 +124,7 @@ def _worker_error(name: str, status: int | None, message: str) -> WorkerError:
 
 
 def _plain_message(message: str) -> str:
-    """An error inside a stream arrives as the JSON that it was."""
+    """The message; an error inside a stream arrives as JSON."""
     with suppress(msgspec.DecodeError):
         message = msgspec.json.decode(message, type=_WrappedError).message
     return gateway_errors.unmask_retry_words(message)
