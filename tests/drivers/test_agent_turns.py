@@ -114,7 +114,7 @@ async def test_an_agent_that_keeps_no_sessions_cannot_go_on_after_its_end(tmp_pa
 async def test_an_agent_that_hangs_up_and_lives_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent_process, "LAST_WORDS", 0.1)
+    monkeypatch.setattr(agent_process, "EXIT_CODE_TIMEOUT_S", 0.1)
     async with Stage(tmp_path).running() as stage, stage.open() as session:
         async with during(session, "hangup") as turn:
             pass

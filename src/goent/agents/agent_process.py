@@ -5,7 +5,6 @@ closes it; one that hangs up by itself is ended with everything that it started.
 """
 
 import logging
-import re
 import signal
 
 import anyio
@@ -34,6 +33,7 @@ from goent.agents.agent_connection import (
 )
 from goent.agents.agent_launch import AgentLaunch
 from goent.agents.opencode_program import OPENCODE_NAME, check_agent
+from goent.agents.process_vitals import EXIT_CODE_TIMEOUT_S, without_colours
 from goent.domain.errors import (
     NothingSaid,
     ProtocolError,
@@ -81,9 +81,7 @@ def _error_kind(data: Raw | None) -> str:
         return ""
 
 
-LAST_WORDS = 2.0  # seconds for the exit code, once the connection is dead
 END_TIMEOUT_S = 15.0  # for the end of a process and everything it started
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 log = logging.getLogger(__name__)
 
@@ -195,7 +193,7 @@ class AgentProcess:
 
     async def _read_exit(self, child: SupervisedProcess) -> None:
         """Note how it ended by itself, before its processes are ended."""
-        with anyio.move_on_after(LAST_WORDS):
+        with anyio.move_on_after(EXIT_CODE_TIMEOUT_S):
             self._code = await child.wait()
         self._stderr = child.stderr
 
@@ -235,13 +233,13 @@ class AgentProcess:
         return WorkerCrashed(
             _with_stderr(f"{self.launch.name} (pid {child.pid}) {ending}", self._stderr) + remedy,
             returncode=self._code,
-            stderr=_COLOURS.sub("", self._stderr),
+            stderr=without_colours(self._stderr),
             session_lives=session_lives,
         )
 
 
 def _with_stderr(message: str, stderr: str) -> str:
-    last = _COLOURS.sub("", stderr)[-500:].strip()
+    last = without_colours(stderr)[-500:].strip()
     return f"{message}: {last}" if last else message
 
 

@@ -20,12 +20,10 @@ from goent.acp.agent_messages import ToolFields
 from goent.acp.message_parts import AcpDiff
 from goent.agents.open_questions import show_diff
 from goent.agents.tool_subject import ABOUT_FILES, CallSubject, ToolData, call_text, read_subject
-from goent.agents.worker_paths import WorkerPaths
+from goent.agents.worker_paths import ANYWHERE, OUTSIDE, WorkerPaths
 from goent.domain.settings import PermissionRule
 from goent.permissions.access_rules import AccessRequest, decide_access, oversight_level
 
-OUTSIDE = "external_directory"
-ANYWHERE = "/*"  # an unknown place, possibly outside the directory
 _PERMISSIONS = {
     "execute": "bash",
     "edit": "edit",
@@ -48,11 +46,7 @@ def access_for_call(call: ToolFields, workdir: WorkerPaths) -> tuple[AccessReque
     about = read_subject(call)
     permission = _permission(call, about)
     places = {path: workdir.resolve(path) for path in about.paths}
-    away = [
-        workdir.folder_pattern(place) if place else ANYWHERE
-        for place in places.values()
-        if not (place and workdir.contains(place))
-    ]
+    away = workdir.outside_patterns(about.paths)
     if about.unconfined or _hides_its_paths(call, about, len(set(places.values()))):
         away.append(ANYWHERE)
     names = [workdir.from_checkout(place) if place else path for path, place in places.items()]

@@ -161,7 +161,7 @@ def check_version(said: str, where: str, *, remedy: str = INSTALL_REMEDY) -> Ope
 
 
 def check_agent(said: str, name: str) -> OpenCodeVersion:
-    """The same for the command of `agents.<name>`, whose age does not access."""
+    """The same for the command of `agents.<name>`, whose age does not matter."""
     return _check_generation(said, f"agents.{name}", AGENT_REMEDY)
 
 

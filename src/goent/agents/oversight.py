@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 
 import anyio
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
 
 from goent.acp.agent_messages import (
     AcpToolCall,
@@ -21,7 +20,7 @@ from goent.acp.agent_messages import (
     ToolCallUpdate,
 )
 from goent.acp.client_messages import NewSession, OpenedSession, SessionMode, SessionModes
-from goent.acp.message_parts import SelectOption, find_option
+from goent.acp.message_parts import find_option
 from goent.agents.acp_turn import AgentTurn
 from goent.agents.agent_connection import AgentConnection, list_names
 from goent.agents.agent_process import AgentProcess, SessionReply
@@ -107,23 +106,13 @@ def _has(words: Sequence[str], wish: tuple[str, ...]) -> bool:
 def find_mode_offer(opened: NewSession | OpenedSession) -> ModeOffer | None:
     """The modes of a session, from its option or the older list."""
     if option := find_option(opened.config_options, "mode"):
-        return _offer_from_option(option)
-    modes = _decode_modes(opened.modes)
-    return ModeOffer(current=modes.current_mode_id, modes=modes.available_modes) if modes else None
-
-
-def _offer_from_option(option: SelectOption) -> ModeOffer:
-    modes = tuple(SessionMode(id=each.value, name=each.name) for each in option.choices)
-    return ModeOffer(current=option.current_value, modes=modes, option=option.id)
-
-
-def _decode_modes(raw: Raw | UnsetType) -> SessionModes | None:
-    if raw is UNSET:
-        return None
+        modes = tuple(SessionMode(id=each.value, name=each.name) for each in option.choices)
+        return ModeOffer(current=option.current_value, modes=modes, option=option.id)
     try:
-        return msgspec.json.decode(raw, type=SessionModes | None)
+        older = msgspec.json.decode(opened.modes or b"null", type=SessionModes | None)
     except (msgspec.DecodeError, RecursionError):
         return None
+    return ModeOffer(current=older.current_mode_id, modes=older.available_modes) if older else None
 
 
 class ModeKeeper:

@@ -5,6 +5,7 @@ reached the kernel's limit of memory maps (65,530) answered nobody any more, at 
 """
 
 import os
+import re
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,8 @@ from goent.proc.child_process import SupervisedProcess
 from goent.proc.process_table import marked_processes
 
 GB = 1024**3
+EXIT_CODE_TIMEOUT_S = 2.0  # for the exit code, once the connection to a process is dead
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Vitals(Value, frozen=True, kw_only=True):
@@ -88,3 +91,8 @@ def _runs_a_command(child: SupervisedProcess) -> bool:
             if pid != child.pid and os.getsid(pid) != child.pid:
                 return True
     return False
+
+
+def without_colours(output: str) -> str:
+    """The output of a process without the codes that colour it."""
+    return _COLOURS.sub("", output)

@@ -100,7 +100,7 @@ def _turn_usage(reported: TurnUsage) -> Usage:
     )
 
 
-CLOSE_TIMEOUT = 5.0
+CLOSE_TIMEOUT_S = 5.0
 CANCEL_SHARE = 0.8  # of the grace period of a cancelled turn; then its process is killed
 AGENT_ENDED = "the agent that asked has ended"
 
@@ -282,7 +282,7 @@ class AgentWorkerSession:
             and not process.lost
             and closes_sessions(process.initialize_result.agent_capabilities)
         ):
-            with anyio.move_on_after(CLOSE_TIMEOUT), suppress(WorkerError, RpcError):
+            with anyio.move_on_after(CLOSE_TIMEOUT_S), suppress(WorkerError, RpcError):
                 await process.connection.close_session(self._id or "")
         await self._leave()
 

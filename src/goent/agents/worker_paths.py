@@ -6,12 +6,15 @@ Agents write paths in many ways: from the directory, from the home, as addresses
 import os
 import re
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote
 
 from goent.permissions.guarded_links import guard_base, guard_by_link, guard_of
 
 _FILE = re.compile(r"file:(?://(?:localhost(?=/))?)?", re.IGNORECASE)
+OUTSIDE = "external_directory"  # the permission to leave the worker's directory
+ANYWHERE = "/*"  # an unknown place, possibly outside the directory
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
@@ -54,7 +57,16 @@ class WorkerPaths:
     def contains(self, path: Path) -> bool:
         return path.is_relative_to(self._cwd)
 
-    def folder_pattern(self, place: Path) -> str:
+    def outside_patterns(self, paths: Iterable[str]) -> list[str]:
+        """Patterns of the folders outside that paths lead to; unresolved ones may be anywhere."""
+        places = {path: self.resolve(path) for path in paths if path}
+        return [
+            self._folder_pattern(place) if place else ANYWHERE
+            for place in places.values()
+            if not (place and self.contains(place))
+        ]
+
+    def _folder_pattern(self, place: Path) -> str:
         """A pattern for everything in the folder of `place`."""
         return str((place if place.is_dir() else place.parent) / "*")
 

@@ -49,16 +49,14 @@ from goent.opencode.event_stream import (
     SessionListener,
     SessionStatus,
 )
-from goent.opencode.opencode_process import OpenCodeProcess
+from goent.opencode.opencode_process import BOOT_TIMEOUT_S, OpenCodeProcess
 from goent.opencode.opencode_turn import OpenCodeTurn, classify_error
 from goent.opencode.process_launch import OpenCodeLaunch
 from goent.opencode.server_api import OpenCodeClient, PendingQuestion
-from goent.opencode.session import BaseSession
+from goent.opencode.session import CLOSE_TIMEOUT_S, BaseSession
 from goent.proc.child_process import SupervisedProcess
 from goent.rpc.json_rpc import RpcError
 
-BOOT_TIMEOUT_S = 60.0
-CLOSE_TIMEOUT_S = 5.0
 OfferedOptions = tuple[ConfigOption, ...] | None
 # OpenCode trims a prompt, and one that begins with a slash never reaches the model.
 _SLASH = re.compile(r"[\s\ufeff]*/")

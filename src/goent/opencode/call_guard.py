@@ -20,7 +20,7 @@ import anyio
 import msgspec
 
 from goent.agents.open_questions import show_diff
-from goent.agents.worker_paths import WorkerPaths
+from goent.agents.worker_paths import ANYWHERE, OUTSIDE, WorkerPaths
 from goent.domain.errors import PermissionBypassed
 from goent.domain.ports import GuardedCall, GuardVerdict
 from goent.opencode.server_api import MessagePart, ServerData, decode_leniently
@@ -29,7 +29,6 @@ from goent.system.plain_files import read_plain_text
 
 MAX_DIFF_BYTES = 16_000_000  # of a file whose change is shown
 GUARD_PLUGIN = Path(__file__).with_name("guard.js")
-OUTSIDE = "external_directory"
 EDITS = frozenset({"edit", "write", "apply_patch", "patch", "multiedit"})
 # Tools that must not run without a verdict; a call that did is found when it ends.
 GUARDED_TOOLS = EDITS | {"bash", "webfetch", "websearch"}
@@ -263,15 +262,8 @@ def _possible_paths(call: GuardedCall, *paths: str) -> list[str]:
 
 def _outside_access(paths: list[str], workdir: WorkerPaths, detail: str) -> Iterator[AccessRequest]:
     """Leaving the worker's directory, if one of the paths does or cannot be resolved."""
-    places = {path: workdir.resolve(path) for path in paths if path}
-    away = [
-        workdir.folder_pattern(place) if place else "/*"
-        for place in places.values()
-        if not (place and workdir.contains(place))
-    ]
-    if away:
-        patterns = tuple(dict.fromkeys(away))
-        always = () if "/*" in patterns else patterns
+    if patterns := tuple(dict.fromkeys(workdir.outside_patterns(paths))):
+        always = () if ANYWHERE in patterns else patterns
         yield AccessRequest(
             permission=OUTSIDE, patterns=patterns, always=always, exact=True, detail=detail
         )

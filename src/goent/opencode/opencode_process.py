@@ -7,7 +7,6 @@ projects.
 
 import fcntl
 import os
-import re
 import signal
 import socket
 import stat
@@ -22,6 +21,7 @@ from anyio import to_thread
 from anyio.abc import TaskGroup
 
 from goent.agents.opencode_program import OPENCODE_NAME, check_program
+from goent.agents.process_vitals import EXIT_CODE_TIMEOUT_S, without_colours
 from goent.domain.errors import EnvironmentTrouble, WorkerCrashed, WorkerError
 from goent.domain.ports import Gate, WorkerSpec
 from goent.opencode.call_guard import ProcessGuard
@@ -37,8 +37,7 @@ from goent.proc.process_table import send_signal
 LOCK_POLL_S = 0.1
 LOCK_TIMEOUT_S = 90.0  # then starting beside another first start is the smaller evil
 OTHERS_BITS = 0o077
-EXIT_CODE_TIMEOUT_S = 2.0  # for the exit code, once the connection is dead
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+BOOT_TIMEOUT_S = 60.0  # for a directory
 
 
 class OpenCodeProcess(ABC):
@@ -137,7 +136,7 @@ class OpenCodeProcess(ABC):
             await self._child.wait()
             await self.gone.wait()
         code = self._child.returncode
-        stderr = _COLOURS.sub("", self._child.stderr)
+        stderr = without_colours(self._child.stderr)
         ending = f"ended with code {code}" if code is not None else "hung up"
         ending = self._kill_reason or ending
         # A killed process had no last words: what stands there is about other sessions.

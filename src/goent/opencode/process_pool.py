@@ -24,7 +24,11 @@ from anyio.abc import TaskGroup
 from goent.agents.process_vitals import GB, read_vitals
 from goent.domain.errors import UnsupportedVersion, WorkerCrashed, WorkerError
 from goent.domain.ports import Gate
-from goent.opencode.opencode_process import OpenCodeProcess, first_start
+from goent.opencode.opencode_process import (
+    BOOT_TIMEOUT_S,
+    OpenCodeProcess,
+    first_start,
+)
 from goent.opencode.process_care import CarePolicy, is_reserve_wanted, read_machine, watch_process
 from goent.opencode.process_launch import OpenCodeLaunch
 from goent.proc.process_table import new_mark
@@ -33,7 +37,6 @@ MAX_SHARED_DIRECTORIES = 10  # a process with more of them gets slow
 MAX_DIRECTORIES = 20  # with forty it was seen to hang
 LIGHT_BYTES = GB  # of memory; below, a full process takes more directories
 COLD_STARTS = 2  # directories that one process boots at a time
-WARM_TIMEOUT_S = 60.0
 MAX_STARTS = 3
 RESERVE_RETRY_S = 300.0  # after a failed start of a process in reserve
 
@@ -176,7 +179,7 @@ class ProcessSlot:
     async def until_warm(self, cwd: Path) -> None:
         """Wait for a boot that is under way: a second one would double the work."""
         if done := self._warmed.get(cwd):
-            with anyio.move_on_after(WARM_TIMEOUT_S):
+            with anyio.move_on_after(BOOT_TIMEOUT_S):
                 await done.wait()
 
     def start(self, process: OpenCodeProcess) -> None:

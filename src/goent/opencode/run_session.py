@@ -27,7 +27,7 @@ from goent.agents.opencode_program import (
     opencode_data_folders,
     opencode_settings_folders,
 )
-from goent.agents.process_vitals import read_signs
+from goent.agents.process_vitals import read_signs, without_colours
 from goent.agents.worker_paths import WorkerPaths
 from goent.domain.errors import (
     NothingSaid,
@@ -137,7 +137,6 @@ async def _exported_parts(
 
 RUN_COMMAND = "opencode run"
 MAX_STDERR = 500  # characters in a message
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _REFUSED_PERMISSION = re.compile(
     r"permission requested: (?P<tool>\S+) \((?P<what>.*)\); auto-rejecting"
 )
@@ -160,7 +159,7 @@ class ProcessEnding(Value, frozen=True, kw_only=True):
 
     @property
     def plain(self) -> str:
-        return _COLOURS.sub("", self.errors)
+        return without_colours(self.errors)
 
     def refusals(self) -> Iterator[PermissionRefusal]:
         for found in _REFUSED_PERMISSION.finditer(self.plain):

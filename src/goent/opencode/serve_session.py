@@ -35,11 +35,10 @@ from goent.opencode.opencode_turn import (
     message_failure,
 )
 from goent.opencode.server_api import OpenCodeClient, ServerMessage, ServerNotFound, TurnInput
-from goent.opencode.session import BaseSession, OpenCodeServer
+from goent.opencode.session import CLOSE_TIMEOUT_S, BaseSession, OpenCodeServer
 
 LATE_ERROR_TIMEOUT_S = 0.3  # for an error that arrives after the end that it caused
 POLL_INTERVAL_S = 30.0  # without news before the server is asked whether the turn is over
-CLOSE_TIMEOUT_S = 5.0
 ABORTED = "MessageAbortedError"
 
 

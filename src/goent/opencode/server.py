@@ -24,7 +24,7 @@ from goent.domain.ports import Gate, WorkerSpec
 from goent.domain.types import Value
 from goent.opencode.config_overlay import WARM
 from goent.opencode.event_stream import ALL_EVENTS, EventRouter
-from goent.opencode.opencode_process import OpenCodeProcess
+from goent.opencode.opencode_process import BOOT_TIMEOUT_S, OpenCodeProcess
 from goent.opencode.process_launch import OpenCodeLaunch
 from goent.opencode.serve_session import ServeSession
 from goent.opencode.server_api import SERVER_USER, OpenCodeClient, TurnInput
@@ -34,7 +34,6 @@ from goent.proc.child_process import SupervisedProcess, guarded
 CONNECT_INTERVAL_S = 0.1
 # OpenCode never answers a request that arrives at the moment it begins to listen.
 FIRST_ANSWER_TIMEOUT_S = 0.5
-BOOT_TIMEOUT_S = 60.0
 GONE_AFTER_S = 30.0  # without its event stream
 GONE_POLL_S = 1.0
 

@@ -31,7 +31,7 @@ from goent.agents.acp_turn import request_text
 from goent.agents.open_questions import AskOwner, OpenQuestions, OwnerReply
 from goent.agents.opencode_program import OPENCODE_NAME
 from goent.agents.process_vitals import sample_cpu
-from goent.agents.worker_paths import WorkerPaths
+from goent.agents.worker_paths import OUTSIDE, WorkerPaths
 from goent.domain.errors import (
     NothingSaid,
     PermissionBypassed,
@@ -58,7 +58,6 @@ from goent.domain.ports import (
 from goent.domain.types import PermissionAnswer, Prompt, Provider, Usage
 from goent.opencode.call_guard import (
     FOREIGN_TASK,
-    OUTSIDE,
     BypassDetector,
     ProcessGuard,
     access_for_guarded_call,
@@ -94,11 +93,9 @@ class SessionSpending:
         self._session = session
         self._reported = (Usage(), Decimal(0))
 
-    def moved_to(self, client: OpenCodeClient) -> "SessionSpending":
-        """The same session in another process; what was not reported yet still will be."""
-        moved = SessionSpending(client, self._provider, self._session)
-        moved._reported = self._reported
-        return moved
+    def move_to(self, client: OpenCodeClient) -> None:
+        """The session continues in another process, which will report what is not reported yet."""
+        self._client = client
 
     async def skip_earlier(self) -> None:
         """Leave out what was used before this worker."""
@@ -144,31 +141,25 @@ DOOM_LOOP = "doom_loop"  # OpenCode asks about a repeated call whatever it does
 _BY_KIND = {"execute": "bash", "edit": "edit", "fetch": "webfetch"}
 
 
-class OpenCodeQuestions:
+class OpenCodeQuestions(OpenQuestions):
     """The permission questions of one worker, as OpenCode's HTTP API has them."""
 
-    def __init__(
-        self, client: OpenCodeClient, spec: WorkerSpec, earlier: OpenQuestions | None = None
-    ) -> None:
+    def __init__(self, client: OpenCodeClient, spec: WorkerSpec) -> None:
+        super().__init__(spec.asked)
         self._client = client
         self._rules = spec.rules
         self._directory = str(spec.cwd)
-        self._open = earlier or OpenQuestions(spec.asked)
-        self._spec = spec
         # The permissions given, by session and call; None for all of them.
         self._allowed_calls: dict[tuple[str, str], set[str] | None] = {}
 
-    def moved_to(self, client: OpenCodeClient) -> "OpenCodeQuestions":
-        """The same worker's in another process, where its grants still hold."""
-        return OpenCodeQuestions(client, self._spec, self._open)
-
-    async def ask(self, access: AccessRequest, ask: AskOwner) -> OwnerReply:
-        """Ask before OpenCode does; the reply has no answer if the turn ends first."""
-        return await self._open.ask(access, ask)
+    def move_to(self, client: OpenCodeClient) -> None:
+        """The session continues in another process; what is always allowed stays so."""
+        self._client = client
+        self._allowed_calls.clear()
 
     def would_be_seen(self, access: AccessRequest) -> bool:
         """Whether allowing it allows the whole call: its owner sees it, or saw this very command."""
-        return access.permission == "bash" or not self._open.covers(access)
+        return access.permission == "bash" or not self.covers(access)
 
     def clear(self, call: GuardedCall, accesses: Sequence[AccessRequest], *, seen: bool) -> None:
         """Answer OpenCode's own questions about a call that may run.
@@ -189,7 +180,7 @@ class OpenCodeQuestions:
         if permissions is None or question.permission in permissions:
             return True
         outside = AccessRequest(permission=OUTSIDE, always=question.patterns, exact=True)
-        return question.permission == OUTSIDE and self._open.covers(outside)
+        return question.permission == OUTSIDE and self.covers(outside)
 
     async def ask_own(
         self, request: PermissionRequest, ask: AskOwner
@@ -199,14 +190,14 @@ class OpenCodeQuestions:
         A rejection over ACP has no message, so one with a message goes over HTTP first; OpenCode
         ignores the second answer.
         """
-        turn = self._open.turn
+        turn = self.turn
         question = await self._find_question(request)
         access = _access_request(question)
-        if turn != self._open.turn:  # it ended meanwhile
+        if turn != self.turn:  # it ended meanwhile
             return access, OwnerReply()
         if self._is_cleared(question):
             return access, OwnerReply(answer="allow_once")
-        reply = await self._open.ask(access, ask)
+        reply = await self.ask(access, ask)
         if reply.message:
             try:
                 await self._client.reply(question.id, "reject", self._directory, reply.message)
@@ -223,19 +214,12 @@ class OpenCodeQuestions:
         if action == "allow" or self._is_cleared(question):
             reply = OwnerReply(answer="allow_once")
         else:
-            reply = await self._open.ask(access, ask) if action == "ask" else OwnerReply()
+            reply = await self.ask(access, ask) if action == "ask" else OwnerReply()
             if reply.answer is None:
                 reply = OwnerReply(answer="reject")
         decision: QuestionReply = "reject" if reply.answer == "reject" else "once"
         await self._client.reply(question.id, decision, self._directory, reply.message)
         return access, reply
-
-    def answer(self, name: str, answer: PermissionAnswer, message: str = "") -> None:
-        self._open.answer(name, answer, message)
-
-    def withdraw(self) -> Sequence[str]:
-        """Close all open questions: the turn or its process is over."""
-        return self._open.withdraw()
 
     async def _find_question(self, request: PermissionRequest) -> PendingQuestion:
         """The question as the server lists it: ACP has neither permission nor patterns."""
@@ -282,6 +266,7 @@ ABORT_DELAYS_S = (1.0, 1.0, 2.0)  # for the turn to end, each before an abort
 # 0.2 s and more, with ten others on each core.
 IDLE_CPU_S = 0.1
 ENDED = frozenset({"completed", "failed"})
+CLOSE_TIMEOUT_S = 5.0
 PROCESS_ENDED = "the OpenCode process that asked has ended"
 TURN_OVER = GuardVerdict(allow=False, message="The turn is over, so this call does not run.")
 
@@ -554,9 +539,11 @@ class BaseSession(ABC):
         if self._last_prompt:
             self._instructions = ()
         if earlier:
-            self.questions = earlier.questions.moved_to(self._client)
+            self.questions = earlier.questions
+            self.questions.move_to(self._client)
         if self.spending and earlier and earlier.spending:
-            self.spending = earlier.spending.moved_to(self._client)
+            self.spending = earlier.spending
+            self.spending.move_to(self._client)
         elif self.spending:
             await self.spending.skip_earlier()
 

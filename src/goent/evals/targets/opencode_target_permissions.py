@@ -17,7 +17,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from goent.agents.worker_paths import WorkerPaths
+from goent.agents.worker_paths import OUTSIDE, WorkerPaths
 from goent.domain.ports import GuardedCall, GuardVerdict
 from goent.domain.settings import PermissionRule
 from goent.evals.eval_ports import AttemptObserver
@@ -28,7 +28,7 @@ from goent.evals.targets.opencode_target_settings import (
     Permissions,
 )
 from goent.evals.traces import PermissionDecision
-from goent.opencode.call_guard import OUTSIDE, access_for_guarded_call
+from goent.opencode.call_guard import access_for_guarded_call
 from goent.opencode.server_api import OpenCodeClient, PendingQuestion, QuestionReply
 from goent.opencode.session import refusal_verdict
 from goent.permissions.access_rules import AccessRequest, decide_access, strictest_action
@@ -193,7 +193,7 @@ class AttemptPermissions:
     async def _is_link_read(self, question: PendingQuestion, client: OpenCodeClient) -> bool:
         """The question is the same for reading and for writing; the call that it is about tells them apart."""
         if (
-            question.permission != "external_directory"
+            question.permission != OUTSIDE
             or question.metadata.filepath not in self._links
             or question.tool is None
         ):
