@@ -124,7 +124,7 @@ async def test_an_agent_that_hangs_up_and_lives_is_ended(
 
 async def test_a_session_that_the_agent_has_lost_is_told(tmp_path: Path) -> None:
     async with Stage(tmp_path, "--keep", str(tmp_path / "sessions")).running() as stage:
-        with pytest.raises(WorkerError, match="actor has no session 's-gone' that it could go on"):
+        with pytest.raises(WorkerError, match="actor has no session 's-gone' to resume"):
             async with stage.open(resume="s-gone"):
                 pass
         assert not stage.at_work()
