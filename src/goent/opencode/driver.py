@@ -278,10 +278,11 @@ class OpenCodeRunDriver:
         return RunLaunch(
             spec=spec,
             program=program,
-            start=start_folder(self._context),
+            cwd=start_folder(self._context),
             env=process_environment(self._context, content, program=program, cwd=spec.cwd),
             mark=new_mark(self._owner),
             sandbox=self._context.sandbox,
+            roots=self._context.sandbox.writable_folders(spec.cwd),
             passes=self._context.passes,
             gate_port=gate_port(self._gate),
             agent=agent,

@@ -57,44 +57,39 @@ SMALL_HEAP = {"BUN_JSC_forceRAMSize": "1000000000"}
 NPM_PLUGIN = "@opencode-ai/plugin"  # what OpenCode installs for itself
 
 
-class OpenCodeLaunch(Value, frozen=True, kw_only=True):
-    """How one OpenCode process is started; for port 0, a free one is chosen at the last moment.
+class ProgramLaunch(Value, frozen=True, kw_only=True):
+    """How an OpenCode program is started in its sandbox.
 
-    `hostname` and `port` are for `opencode serve`. In its sandbox the process can write below
-    `roots`, read what is `shown`, and reach its models at `gate_port`.
+    There it can write below `roots`, read what is `shown`, and reach its models at `gate_port`.
+    Without a `catalogue`, it knows every model of the world.
     """
 
     program: Path
     cwd: Path
     env: Mapping[str, str]
-    password: str
-    token: str
-    fingerprint: str
     start_timeout: float
     sandbox: ProcessSandbox
     passes: WorkerPasses = NoWorkerPasses()
     roots: tuple[Path, ...] = ()
-    gate_port: int | None = None
     shown: tuple[Path, ...] = ()
-    standby: StandbyMode = "auto"
+    gate_port: int | None = None
     catalogue: BundledModels | None = None
-    hostname: str = "127.0.0.1"
-    port: int = 0
-    arguments: tuple[str, ...] = ()
 
     @property
     def database(self) -> Path:
-        return database_path(self.env)
+        """The database that the first process of a data folder creates."""
+        data = self.env.get("XDG_DATA_HOME") or f"{self.env.get('HOME', '')}/.local/share"
+        return Path(data, "opencode", "opencode.db")
 
     def variables(self) -> dict[str, str]:
         """The whole environment but for the mark. Reads files, large ones at a first start."""
         models = self.catalogue.variables(self.program, self.env) if self.catalogue else {}
-        return {**self.env, **models, "OPENCODE_SERVER_PASSWORD": self.password}
+        return {**self.env, **models}
 
     def confined(
-        self, command: Sequence[str], env: Mapping[str, str], port: int
+        self, command: Sequence[str], env: Mapping[str, str], *ports: int
     ) -> AbstractAsyncContextManager[ConfinedCommand]:
-        """The command inside its sandbox, where it may listen on and connect to its own port."""
+        """The command inside its sandbox, where it may use these ports of its own."""
         return self.sandbox.agent(
             SandboxedAgent(
                 command=tuple(command),
@@ -102,7 +97,7 @@ class OpenCodeLaunch(Value, frozen=True, kw_only=True):
                 roots=self.roots,
                 data_folders=opencode_data_folders(env),
                 readable=(*self.shown, *opencode_settings_folders(env)),
-                ports=(port, self.gate_port) if self.gate_port else (),
+                ports=(*ports, self.gate_port) if self.gate_port else (),
             )
         )
 
@@ -115,10 +110,22 @@ class OpenCodeLaunch(Value, frozen=True, kw_only=True):
         return self.sandbox.hint_for(cwd, output, self.env)
 
 
-def database_path(env: Mapping[str, str]) -> Path:
-    """The database that the first process of a data folder creates."""
-    data = env.get("XDG_DATA_HOME") or f"{env.get('HOME', '')}/.local/share"
-    return Path(data, "opencode", "opencode.db")
+class OpenCodeLaunch(ProgramLaunch, frozen=True, kw_only=True):
+    """How a process with a server is started; for port 0, a free one is chosen at the last moment.
+
+    `hostname` and `port` are for `opencode serve`.
+    """
+
+    password: str
+    token: str
+    fingerprint: str
+    standby: StandbyMode = "auto"
+    hostname: str = "127.0.0.1"
+    port: int = 0
+    arguments: tuple[str, ...] = ()
+
+    def variables(self) -> dict[str, str]:
+        return {**super().variables(), "OPENCODE_SERVER_PASSWORD": self.password}
 
 
 def overlay_environment(

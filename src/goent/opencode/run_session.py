@@ -12,7 +12,7 @@ standard error too.
 import re
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -24,8 +24,6 @@ from anyio.abc import ByteSendStream
 from goent.agents.opencode_program import (
     OPENCODE_NAME,
     check_program,
-    opencode_data_folders,
-    opencode_settings_folders,
 )
 from goent.agents.process_vitals import read_signs, without_colours
 from goent.agents.worker_paths import WorkerPaths
@@ -46,12 +44,9 @@ from goent.domain.ports import (
     GuardVerdict,
     TurnStopReason,
     WorkerLiveness,
-    WorkerPasses,
     WorkerSpec,
 )
-from goent.domain.sandbox_port import ConfinedCommand
 from goent.domain.types import PermissionAnswer, Prompt, Provider, Value
-from goent.opencode.bundled_models import BundledModels
 from goent.opencode.call_guard import (
     FOREIGN_TASK,
     BypassDetector,
@@ -61,7 +56,7 @@ from goent.opencode.call_guard import (
 from goent.opencode.opencode_process import first_start
 from goent.opencode.opencode_translator import SUBAGENT_TOOL, RunTranscript
 from goent.opencode.opencode_turn import classify_fault, database_error
-from goent.opencode.process_launch import database_path
+from goent.opencode.process_launch import ProgramLaunch
 from goent.opencode.server_api import (
     ErrorData,
     MessagePart,
@@ -74,7 +69,6 @@ from goent.permissions.access_rules import AccessRequest, decide_access
 from goent.proc.child_process import SupervisedProcess, run_command, supervised
 from goent.proc.concurrency import task_group
 from goent.proc.process_table import send_signal
-from goent.sandbox.process_sandbox import ProcessSandbox, SandboxedAgent
 from goent.system.line_splitter import LineSplitter, OversizedLine
 
 EXPORT_TIMEOUT_S = 60.0  # for one session
@@ -236,46 +230,18 @@ DRAIN_TIMEOUT_S = 0.5  # for the last output, if a child of the process holds th
 EXIT_TIMEOUT_S = 10.0  # for the exit code, once the output has ended
 
 
-class RunLaunch(Value, frozen=True, kw_only=True):
+class RunLaunch(ProgramLaunch, frozen=True, kw_only=True):
     """How the process is started. `agent` is the one that has the worker's rules.
 
-    The process starts in the folder `start` and learns its directory from the variable PWD: an option
+    It starts in a folder of ours and learns the worker's directory from the variable PWD: an option
     would make it change there, and obey the repository's module settings (see `start_folder`).
     """
 
     spec: WorkerSpec
-    program: Path
-    start: Path
-    env: Mapping[str, str]
     mark: str
-    sandbox: ProcessSandbox
-    passes: WorkerPasses
-    gate_port: int | None
     agent: str
-    start_timeout: float
     direct: bool
     instructions: tuple[Path, ...] = ()
-    catalogue: BundledModels | None = None
-
-    def variables(self) -> dict[str, str]:
-        """The whole environment but for the mark. Reads files, large ones at a first start."""
-        models = self.catalogue.variables(self.program, self.env) if self.catalogue else {}
-        return {**self.env, **models}
-
-    def confined(
-        self, files: Sequence[str], env: Mapping[str, str]
-    ) -> AbstractAsyncContextManager[ConfinedCommand]:
-        """The command inside its sandbox."""
-        return self.sandbox.agent(
-            SandboxedAgent(
-                command=tuple(self.command(files)),
-                env=env,
-                roots=self.sandbox.writable_folders(self.spec.cwd),
-                data_folders=opencode_data_folders(env),
-                readable=opencode_settings_folders(env),
-                ports=(self.gate_port,) if self.gate_port else (),
-            )
-        )
 
     def command(self, files: Sequence[str]) -> list[str]:
         provider = self.spec.provider
@@ -328,7 +294,7 @@ class RunSession:
             raise guard_missing(str(cwd))
         if self._refused:
             raise _permission_denied(self._refused.permission, ", ".join(self._refused.patterns))
-        if error := turn_failure(transcript, ending, provider, database_path(launch.env)):
+        if error := turn_failure(transcript, ending, provider, launch.database):
             raise error
         for refusal in ending.refusals():
             text = f"a subagent was refused {refusal.tool!r} for {refusal.what!r}"
@@ -372,12 +338,10 @@ class RunSession:
 
     def shell_environment(self, session: str) -> Mapping[str, str]:
         """The same for all sessions: they are the worker's own or its subagents'."""
-        launch = self._launch
-        confined = launch.sandbox.shell_variables(launch.spec.cwd, launch.env)
-        return {**launch.passes.environment(launch.spec.id), **confined}
+        return self._launch.shell_variables(self._launch.spec.id, self._launch.spec.cwd)
 
     def hint(self, session: str, output: str) -> str:
-        return self._launch.sandbox.hint_for(self._launch.spec.cwd, output, self._launch.env)
+        return self._launch.hint(self._launch.spec.cwd, output)
 
     async def liveness(self) -> WorkerLiveness:
         waited = self._waiting()
@@ -390,14 +354,16 @@ class RunSession:
     async def _run(self, prompt: Prompt, transcript: RunTranscript, emit: Emit) -> ProcessEnding:
         launch = self._launch
         async with AsyncExitStack() as stack:
-            made = await stack.enter_async_context(first_start(database_path(launch.env)))
+            made = await stack.enter_async_context(first_start(launch.database))
             await check_program(launch.program, launch.env, patience=launch.start_timeout)
             env = await to_thread.run_sync(launch.variables)
-            start = await stack.enter_async_context(launch.confined(prompt.files, env))
+            start = await stack.enter_async_context(
+                launch.confined(launch.command(prompt.files), env)
+            )
             child = self._child = await stack.enter_async_context(
                 supervised(
                     start.command,
-                    cwd=launch.start,
+                    cwd=launch.cwd,
                     env=start.env,
                     mark=launch.mark,
                     inner_mark=start.mark,
@@ -446,7 +412,7 @@ class RunSession:
                 transcript.subagents,
                 self._bypass_detector,
                 program=launch.program,
-                cwd=launch.start,
+                cwd=launch.cwd,
                 env=launch.env,
             )
         except WorkerError as error:
