@@ -284,7 +284,7 @@ async def test_words_that_an_agent_cannot_hear_are_told_to_be_unheard(tmp_path: 
             asked = await turn.heard.question()
             assert not await session.answer(asked.id, "reject", "use b.txt")
         assert turn.heard.text == "[n]" and turn.reason == "end"
-        assert "not your words" in turn.heard.notices[-1].text
+        assert "without your message" in turn.heard.notices[-1].text
 
 
 def test_a_difference_is_an_act_whatever_its_kind() -> None:
