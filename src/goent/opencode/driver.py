@@ -194,34 +194,16 @@ class OpenCodeDriver:
         )
 
 
-class OwnServerDriver(OpenCodeDriver):
-    """The port `Driver`, by servers of ours."""
+class OpenCodeServeDriver(OpenCodeDriver):
+    """The port `Driver`, by servers of ours or the one that the settings name."""
 
     process_type = ServeProcess
 
-
-class OpenCodeServeDriver:
-    """The port `Driver`, by servers of ours or the one that the settings name."""
-
-    def __init__(self, own: OwnServerDriver, context: DriverContext) -> None:
-        self._own = own
-        self._context = context
-
-    @classmethod
-    @asynccontextmanager
-    async def running(
-        cls, context: DriverContext, gate: Gate, *, owner: str
-    ) -> "AsyncGenerator[OpenCodeServeDriver]":
-        """On leaving, every server that it has started is ended, and no other."""
-        async with OwnServerDriver.running(context, gate, owner=owner) as own:
-            yield cls(own, context)
-
     @asynccontextmanager
     async def open(self, spec: WorkerSpec) -> AsyncGenerator[WorkerSession]:
-        """A session for one worker, closed on leaving."""
         settings = self._context.settings().opencode
         if settings.serve_url is None:
-            async with self._own.open(spec) as session:
+            async with super().open(spec) as session:
                 yield session
             return
         check_directory(spec)

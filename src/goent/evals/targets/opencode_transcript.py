@@ -86,6 +86,7 @@ def _delegation_of(calls: Sequence[Delegation], message: ServerMessage) -> Deleg
 
 ABORTED_PREFIX = "Tool execution aborted"
 MS_PER_SECOND = 1000.0
+_STATUS: Final[Mapping[str, CallStatus]] = {"completed": "ok", "error": "error"}
 
 
 def traced_message(spoken: SessionMessage) -> TracedMessage:
@@ -117,11 +118,12 @@ def iso_from_ms(ms: float | None) -> str | None:
 def _traced_call(part: MessagePart) -> TracedCall:
     state = part.call_state
     start, end = state.time.start, state.time.end
+    outputs = {"completed": state.output, "error": {"error": state.error}}
     return TracedCall(
         id=part.call,
         tool=part.tool,
         input=None if state.input is UNSET else msgspec.json.decode(state.input),
-        output=_call_output(state),
+        output=outputs.get(state.status),
         status=_call_status(state),
         start_time=iso_from_ms(start),
         end_time=iso_from_ms(end),
@@ -129,24 +131,10 @@ def _traced_call(part: MessagePart) -> TracedCall:
     )
 
 
-def _call_output(state: ToolState) -> object:
-    match state.status:
-        case "completed":
-            return state.output
-        case "error":
-            return {"error": state.error}
-        case _:
-            return None
-
-
 def _call_status(state: ToolState) -> CallStatus:
-    match state.status:
-        case "completed":
-            return "ok"
-        case "error":
-            return "cancelled" if state.error.startswith(ABORTED_PREFIX) else "error"
-        case _:
-            return "unknown"
+    if state.status == "error" and state.error.startswith(ABORTED_PREFIX):
+        return "cancelled"
+    return _STATUS.get(state.status, "unknown")
 
 
 class LiveTranscript:
