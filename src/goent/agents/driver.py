@@ -84,8 +84,8 @@ class AgentDriver:
     async def _start(self, launch: AgentLaunch, client: AgentWorkerSession) -> AgentProcess:
         program = Path(launch.command[0])
         if program.name == OPENCODE:
-            said = await read_version(program, launch.env, patience=launch.start_timeout)
-            check_agent(said, launch.name)
+            version = await read_version(program, launch.env, patience=launch.start_timeout)
+            check_agent(version, launch.name)
         process = AgentProcess(launch, client, new_mark(self._owner))
         await self._tasks.start(process.run)
         return process

@@ -139,9 +139,9 @@ class OpenCodeVersion(Value, frozen=True, kw_only=True):
         return self.number == (0, 0, 0)
 
 
-def parse_version(said: str) -> OpenCodeVersion | None:
+def parse_version(output: str) -> OpenCodeVersion | None:
     """The number in the last line; a wrapper may have printed something before."""
-    lines = [line for line in said.splitlines() if line.strip()]
+    lines = [line for line in output.splitlines() if line.strip()]
     found = _NUMBER.search(lines[-1]) if lines else None
     if found is None:
         return None
@@ -149,9 +149,9 @@ def parse_version(said: str) -> OpenCodeVersion | None:
     return OpenCodeVersion(number=(int(major), int(minor), int(patch)), build=build)
 
 
-def check_version(said: str, where: str, *, remedy: str = INSTALL_REMEDY) -> OpenCodeVersion:
+def check_version(output: str, where: str, *, remedy: str = INSTALL_REMEDY) -> OpenCodeVersion:
     """Raises `UnsupportedVersion`, with the remedy, unless go-ent works with it."""
-    version = _check_generation(said, where, remedy)
+    version = _check_generation(output, where, remedy)
     if version.number < OLDEST_VERSION:
         oldest = ".".join(map(str, OLDEST_VERSION))
         raise UnsupportedVersion(
@@ -160,16 +160,16 @@ def check_version(said: str, where: str, *, remedy: str = INSTALL_REMEDY) -> Ope
     return version
 
 
-def check_agent(said: str, name: str) -> OpenCodeVersion:
+def check_agent(output: str, name: str) -> OpenCodeVersion:
     """The same for the command of `agents.<name>`, whose age does not matter."""
-    return _check_generation(said, f"agents.{name}", AGENT_REMEDY)
+    return _check_generation(output, f"agents.{name}", AGENT_REMEDY)
 
 
-def _check_generation(said: str, where: str, remedy: str) -> OpenCodeVersion:
-    version = parse_version(said)
+def _check_generation(output: str, where: str, remedy: str) -> OpenCodeVersion:
+    version = parse_version(output)
     if version is None:
         raise UnsupportedVersion(
-            f"{where} does not report its version of {OPENCODE_NAME} ({said[-100:]!r}): {remedy}"
+            f"{where} does not report its version of {OPENCODE_NAME} ({output[-100:]!r}): {remedy}"
         )
     if version.number[0] > 1 or version.is_preview:
         raise UnsupportedVersion(

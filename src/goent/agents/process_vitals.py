@@ -1,7 +1,7 @@
 """Reads CPU, memory and signs of life of a process from outside.
 
 Seen in OpenCode 1.18: memory that a directory took is never given back, and a process that had
-reached the kernel's limit of memory maps (65,530) answered nobody any more, at full load.
+reached the kernel's limit of memory maps (65,530) did not answer any more, at full load.
 """
 
 import os
@@ -62,7 +62,7 @@ else:
             return None
 
 
-SAMPLE_S = 2.0  # for a look at a silent process
+SAMPLE_S = 2.0  # how long a silent process is sampled
 IDLE_CPU_S = 0.2  # at most, by an agent that idles while it is sampled
 
 

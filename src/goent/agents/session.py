@@ -1,10 +1,10 @@
 """Runs one worker's session with an ACP agent: its turns, its questions, its spending.
 
-Nobody checks it: agents differ in what they count, and most tell no money. So it is an estimate,
-and a turn of which nothing is told has an unknown cost.
+The process is the worker's own. If it ends in the middle of a turn, the turn fails; the next prompt
+starts another, in which the agent reopens the session if it keeps its sessions.
 
-The process is the worker's own. One that ends in the middle of a turn fails it; the next prompt
-starts another, in which the agent opens the same session again, if it keeps its sessions.
+Spending is an estimate: agents differ in what they count, and most report no cost. A turn without
+any report has an unknown cost.
 """
 
 from collections.abc import Awaitable, Callable, Sequence

@@ -422,8 +422,11 @@ class OpenCodeAttempt:
     async def _read_messages(self, session: str, transcript: LiveTranscript) -> None:
         sessions = [session]
         for each in sessions:  # while it grows
-            said = await self._client.messages(each, patience=ANSWER_TIMEOUT_S)
-            messages = [one for one in said if one.info.id not in self._thread.seen]
+            messages = [
+                message
+                for message in await self._client.messages(each, patience=ANSWER_TIMEOUT_S)
+                if message.info.id not in self._thread.seen
+            ]
             transcript.replace_session(each, messages)
             named = dict.fromkeys(call.session for call in delegations(messages))
             sessions += [child for child in named if child not in sessions]

@@ -62,21 +62,21 @@ def ordered_messages(
     for messages in sessions.values():
         for each in delegations(messages):
             calls.setdefault(each.session, []).append(each)
-    said: dict[str, list[SessionMessage]] = {
+    by_part: dict[str, list[SessionMessage]] = {
         "": [SessionMessage(message=one) for one in sessions.get(own, ())]
     }
     for session in calls.keys() & sessions.keys() - {own}:
         for message in sessions[session]:
             by = _delegation_of(calls[session], message)
-            said.setdefault(by.part, []).append(SessionMessage(message=message, parent=by.call))
-    return tuple(_walk(said, ""))
+            by_part.setdefault(by.part, []).append(SessionMessage(message=message, parent=by.call))
+    return tuple(_walk(by_part, ""))
 
 
-def _walk(said: dict[str, list[SessionMessage]], part: str) -> Iterator[SessionMessage]:
-    for spoken in said.pop(part, ()):
+def _walk(by_part: dict[str, list[SessionMessage]], part: str) -> Iterator[SessionMessage]:
+    for spoken in by_part.pop(part, ()):
         yield spoken
         for inner in spoken.message.parts:
-            yield from _walk(said, inner.id)
+            yield from _walk(by_part, inner.id)
 
 
 def _delegation_of(calls: Sequence[Delegation], message: ServerMessage) -> Delegation:
