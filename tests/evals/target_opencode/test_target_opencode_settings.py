@@ -81,7 +81,9 @@ def test_every_mistake_is_told_with_its_path() -> None:
 
 
 def test_servers_that_are_many_cannot_have_one_port() -> None:
-    with pytest.raises(ConfigError, match="port: several servers cannot all have port 4096; remove"):
+    with pytest.raises(
+        ConfigError, match="port: several servers cannot all have port 4096; remove"
+    ):
         read_opencode_settings(spec(port=4096, shared_server=False))
     assert read_opencode_settings(spec(port=0, shared_server=False)).port == 0
 
