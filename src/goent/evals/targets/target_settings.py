@@ -31,14 +31,13 @@ def read_target_settings(spec: TargetSpec, kind: type[T]) -> T:
 
 
 def setting_names(kind: type[Value]) -> tuple[str, ...]:
-    """What can be set."""
     return kind.__struct_fields__
 
 
 def settings_mistakes(
     settings: Mapping[str, object], kind: type[Value]
 ) -> Iterator[tuple[str, str]]:
-    """What is wrong with known settings: the path of each key, and why. All at once, unlike `settings_of`."""
+    """All mistakes in known settings, by the path of the key; `read_target_settings` stops at the first."""
     known = get_type_hints(kind, include_extras=True)
     for field in msgspec.structs.fields(kind):
         if field.required and field.name not in settings:
@@ -49,7 +48,7 @@ def settings_mistakes(
 
 
 def value_mistakes(path: str, value: object, kind: object) -> Iterator[tuple[str, str]]:
-    """Why a value is none of this kind, if it is not; the path leads as deep as is known."""
+    """Why a value is not of this kind, if it is not; with the path as deep as it is known."""
     try:
         msgspec.convert(value, kind, strict=not isinstance(value, str))  # from the environment
     except msgspec.ValidationError as error:
@@ -63,7 +62,7 @@ def value_mistakes(path: str, value: object, kind: object) -> Iterator[tuple[str
 
 
 def target_secrets(specs: Iterable[TargetSpec]) -> tuple[str, ...]:
-    """What of their own variables and configuration nobody may write down, by the names that it has there."""
+    """The secrets in targets' variables and configuration, which nobody may log, found by name."""
     given = (spec.settings.get(key) for spec in specs for key in _SECRET_HOLDERS)
     return tuple(dict.fromkeys(secret for table in given for secret in _secret_values("", table)))
 
@@ -77,6 +76,6 @@ def _secret_values(name: str, value: object) -> Iterator[str]:
 
 
 def target_folder(spec: TargetSpec) -> Path:
-    """Where relative paths of a target begin: the folder that holds `.goent`, or else its file."""
+    """The base of a target's relative paths: the folder with `.goent`, or else that of its file."""
     folder = Path(spec.place.file).absolute().parent
     return folder.parent if folder.name in SETTINGS_FOLDERS else folder
