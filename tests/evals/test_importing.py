@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from brought_over import brought
 
-from goent.cli.eval_commands import import_suites
+from goent.cli.eval_suite_commands import import_suites
 from goent.domain.errors import ConfigError
 from goent.evals.files.suite_reader import load_suites
 from goent.evals.files.suite_validation import validate

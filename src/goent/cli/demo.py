@@ -12,11 +12,14 @@ from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import Annotated
 
+import typer
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from msgspec.structs import replace
 
+from goent.cli import drawing
+from goent.cli.command_options import JsonOption
 from goent.cli.daemon_client import CommandError, DaemonClient, open_daemon_client
 from goent.cli.daemon_control import stop_daemon
 from goent.cli.display import print_json, show_costs, show_result
@@ -60,11 +63,6 @@ from goent.testing.hermetic_opencode import hermetic_env
 from goent.testing.script import Script, load_script
 from goent.testing.scripted_server import ScriptedModels
 from goent.workers.views import WorkerView, evidence, fold_worker, worker_status
-
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.live import Live
-
 
 SLUG_SOURCE = '''\
 """Titles into addresses."""
@@ -222,14 +220,13 @@ WIDE_CONSOLE = 110
 class DemoBoard:
     """Lines, and below them on a terminal how the workers stand."""
 
-    def __init__(self, console: "Console", live: "Live | None") -> None:
+    def __init__(self, console: "drawing.Console", live: "drawing.Live | None") -> None:
         self._console = console
         self._live = live
 
     def line(self, text: str, style: str = "") -> None:
-        from rich.text import Text  # noqa: PLC0415 (rich is loaded only where something is drawn)
 
-        words = Text(strip_controls(text), style=style)
+        words = drawing.Text(strip_controls(text), style=style)
         if self._live:
             self._console.print(words, no_wrap=True, overflow="ellipsis")
         else:
@@ -253,7 +250,6 @@ class SilentDemoBoard(DemoBoard):
 
 @contextmanager
 def open_board(*, silent: bool = False) -> Generator[DemoBoard]:
-    from rich.live import Live  # noqa: PLC0415 (the same)
 
     console = make_console()
     if silent:
@@ -262,27 +258,26 @@ def open_board(*, silent: bool = False) -> Generator[DemoBoard]:
     if not console.is_terminal:
         yield DemoBoard(console, None)
         return
-    with Live(console=console, auto_refresh=False) as live:
+    with drawing.Live(console=console, auto_refresh=False) as live:
         yield DemoBoard(console, live)
 
 
-def _worker_table(views: Mapping[str, WorkerView], foot: str, *, narrow: bool) -> "RenderableType":
-    from rich.console import Group  # noqa: PLC0415 (the same)
-    from rich.table import Table  # noqa: PLC0415 (the same)
-    from rich.text import Text  # noqa: PLC0415 (the same)
+def _worker_table(
+    views: Mapping[str, WorkerView], foot: str, *, narrow: bool
+) -> "drawing.RenderableType":
 
     heads = ("worker", "provider", "state", "step", "progress", "tokens", "cost", "time")
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    table = drawing.Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     rows = [_worker_cells(view, narrow=narrow) for view in views.values()]
     for column, head in list(enumerate(heads))[narrow:]:
         # Where the room is short, it is the step that gives way.
         needed = 0 if head == "step" else max(len(row[column]) for row in rows)
         table.add_column(head, no_wrap=True, min_width=needed, max_width=STEP_WIDTH)
     for view, row in zip(views.values(), rows, strict=True):
-        cells = [Text(strip_controls(cell), overflow="ellipsis") for cell in row]
+        cells = [drawing.Text(strip_controls(cell), overflow="ellipsis") for cell in row]
         cells[2].stylize(badge(view.state, evidence(view)).style)
         table.add_row(*cells[narrow:])
-    return Group(Text(), table, Text(foot, style="bold yellow"))
+    return drawing.Group(drawing.Text(), table, drawing.Text(foot, style="bold yellow"))
 
 
 def _worker_cells(view: WorkerView, *, narrow: bool) -> Sequence[str]:
@@ -505,6 +500,17 @@ class DemoResult(Value, frozen=True, kw_only=True):
     def worked(self) -> bool:
         done = all(r.state == "completed" and r.evidence == "verified" for r in self.results)
         return done and not self.missing and (self.swarm is None or self.swarm.worked)
+
+
+def demo(
+    *,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave the sample project behind to look at.")
+    ] = False,
+    json: JsonOption = False,
+) -> int:
+    """See go-ent work: three workers in parallel on scripted models. Needs OpenCode, but no key."""
+    return run_demo(keep=keep, json=json)
 
 
 def run_demo(*, keep: bool = False, json: bool = False) -> int:

@@ -3,11 +3,12 @@
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from goent.cli import drawing
 from goent.cli.labels import (
     Badge,
     age,
@@ -33,11 +34,6 @@ from goent.domain.types import (
     Overlap,
 )
 from goent.domain.verification import quote_worker_text
-
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.text import Text
-
 
 CELL_STYLES = {
     "ready": "green",
@@ -82,7 +78,7 @@ def show_workers(workers: Sequence[WorkerLine | Status], *, hidden: int = 0) -> 
         print(f"{hidden} older ones; `go-ent ps --all` shows more")
 
 
-def _worker_row(worker: WorkerLine | Status) -> "Sequence[str | Text]":
+def _worker_row(worker: WorkerLine | Status) -> "Sequence[str | drawing.Text]":
     tokens = worker.tokens if isinstance(worker, WorkerLine) else worker.usage.total
     shown = badge(worker.state, worker.evidence)
     closed = "" if worker.open else ", closed"
@@ -102,7 +98,7 @@ def _worker_row(worker: WorkerLine | Status) -> "Sequence[str | Text]":
 
 
 def show_status(worker: Status) -> None:
-    rows: list[tuple[str, str | Text]] = [
+    rows: list[tuple[str, str | drawing.Text]] = [
         ("state", worker.state + ("" if worker.open else ", closed")),
         ("evidence", EVIDENCE_LABELS[worker.evidence] if worker.evidence else ""),
         ("step", worker.step if worker.step != worker.state else ""),
@@ -131,12 +127,10 @@ def show_status(worker: Status) -> None:
     _show_titled(worker.worker_id, badge(worker.state, worker.evidence), rows)
 
 
-def _question_text(question: Question) -> "Text":
+def _question_text(question: Question) -> "drawing.Text":
     """Whole, an edit in the colours of a diff."""
-    from rich.text import Text  # noqa: PLC0415 (rich is loaded only where something is drawn)
-
     head, *more = f"{question.tool}: {question.shown or question.detail}".split("\n")
-    drawn = Text(strip_controls(head))
+    drawn = drawing.Text(strip_controls(head))
     for line in more:
         drawn.append(
             "\n" + strip_controls(line), diff_style(line) if question.tool in DIFF_TOOLS else ""
@@ -250,50 +244,45 @@ def failure_text(failure: Failure | None) -> str:
     return f"{failure.kind}: {failure.message}{remedy}"
 
 
-def show_table(heads: Sequence[str], rows: "Iterable[Sequence[str | Text]]") -> None:
-    from rich.table import Table  # noqa: PLC0415 (rich is loaded only where something is drawn)
+def show_table(heads: Sequence[str], rows: "Iterable[Sequence[str | drawing.Text]]") -> None:
 
-    table = Table(*heads, box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table = drawing.Table(
+        *heads, box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0)
+    )
     for row in rows:
         table.add_row(*(_styled_state(value) if isinstance(value, str) else value for value in row))
     print_renderable(make_console(), table)
 
 
-def _styled_state(value: str) -> "Text":
+def _styled_state(value: str) -> "drawing.Text":
     return styled_cell(value, CELL_STYLES.get(value.partition(",")[0], ""))
 
 
-def styled_cell(value: str, style: str) -> "Text":
+def styled_cell(value: str, style: str) -> "drawing.Text":
     """A cell of a table."""
-    from rich.text import Text  # noqa: PLC0415 (the same)
-
-    return Text(strip_controls(value), style=style, overflow="fold")
+    return drawing.Text(strip_controls(value), style=style, overflow="fold")
 
 
-def _show_titled(head: str, shown: Badge, rows: "Iterable[tuple[str, str | Text]]") -> None:
-    from rich.text import Text  # noqa: PLC0415 (the same)
+def _show_titled(head: str, shown: Badge, rows: "Iterable[tuple[str, str | drawing.Text]]") -> None:
 
-    title = Text(f"{shown.mark} {head} {shown.words}", style=shown.title_style)
+    title = drawing.Text(f"{shown.mark} {head} {shown.words}", style=shown.title_style)
     make_console().print(title)
     show_rows(rows)
 
 
-def show_rows(rows: "Iterable[tuple[str, str | Text]]") -> None:
+def show_rows(rows: "Iterable[tuple[str, str | drawing.Text]]") -> None:
     """Names and values, but for those without a value."""
-    from rich.table import Table  # noqa: PLC0415 (the same)
-    from rich.text import Text  # noqa: PLC0415 (the same)
-
-    table = Table.grid(padding=(0, 2, 0, 0))
+    table = drawing.Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in rows:
         if value:
-            drawn = Text(strip_controls(value)) if isinstance(value, str) else value
+            drawn = drawing.Text(strip_controls(value)) if isinstance(value, str) else value
             table.add_row(f"  {name}", drawn)
     print_renderable(make_console(), table)
 
 
-def print_renderable(console: "Console", drawn: "RenderableType") -> None:
+def print_renderable(console: "drawing.Console", drawn: "drawing.RenderableType") -> None:
     """Rich fills lines up with spaces; nobody wants those in a file."""
     with console.capture() as captured:
         console.print(drawn)
@@ -324,8 +313,6 @@ def show_costs(costs: Costs) -> None:
         print("nothing was spent yet")
         _show_budgets(costs.budgets)
         return
-    from rich.table import Table  # noqa: PLC0415 (rich is loaded only where something is drawn)
-    from rich.text import Text  # noqa: PLC0415 (the same)
 
     console = make_console()
     lines = costs.rows if costs.by == "day" else sorted(costs.rows, key=_cost_rank)
@@ -334,12 +321,14 @@ def show_costs(costs: Costs) -> None:
     used = sum(max(map(len, column)) + COLUMN_GAP for column in zip(heads, *cells, strict=True))
     bars = _cost_bars(lines, min(MAX_BAR, console.width - used - len(UNKNOWN_MARK)))
 
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, COLUMN_GAP, 0, 0))
+    table = drawing.Table(
+        box=None, pad_edge=False, header_style="bold", padding=(0, COLUMN_GAP, 0, 0)
+    )
     for head, justify in zip(heads, ("left", "right", "right", "left"), strict=True):
         table.add_column(head, justify=justify, overflow="fold")
     table.add_column("", no_wrap=True)
     for row, bar in zip(cells, [*bars, ""], strict=True):
-        table.add_row(*map(Text, row), Text(bar, style="cyan"))
+        table.add_row(*map(drawing.Text, row), drawing.Text(bar, style="cyan"))
     print_renderable(console, table)
     if costs.unknown_calls:
         print(

@@ -1,5 +1,6 @@
 """Checks without a daemon whether go-ent can work here, and names a remedy for each problem."""
 
+import os
 import platform
 import sqlite3
 import sys
@@ -22,6 +23,8 @@ from goent.agents.opencode_program import (
     is_newer_than_tested,
     read_version,
 )
+from goent.cli.command_options import JsonOption
+from goent.cli.display import print_json
 from goent.config.settings_loader import load_settings
 from goent.config.trust_survey import check_opencode_trust
 from goent.daemon.daemon_connection import NoDaemon, connect
@@ -80,6 +83,20 @@ class Diagnosis(Value, frozen=True, kw_only=True):
     usable: bool
     exit_code: int
     findings: tuple[DoctorFinding, ...]
+
+
+def doctor(*, json: JsonOption = False) -> int:
+    """Check what go-ent needs, and name a remedy for what is missing. Needs no daemon.
+
+    Exits 0 if go-ent can work here, 2 for a mistake in its settings, 3 if something is missing.
+    """
+    diagnosis = examine(Path.cwd(), os.environ)
+    if json:
+        print_json(diagnosis)
+        return diagnosis.exit_code
+
+    show_diagnosis(diagnosis)
+    return diagnosis.exit_code
 
 
 def examine(

@@ -4,8 +4,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from goent.cli.command_options import manifest_of
+from goent.cli import drawing
 from goent.cli.display import print_json, print_renderable
+from goent.cli.eval_options import manifest_of
 from goent.cli.labels import money
 from goent.cli.terminal import make_console, print_text, strip_controls
 from goent.domain.types import Value
@@ -60,12 +61,12 @@ TableColumns = dict[str, list[str]]
 
 def show_targets(summaries: Sequence[TargetSummary]) -> None:
     """A line for each; on a narrow terminal intervals stand below their values, then columns are left out."""
-    from rich.table import Table  # noqa: PLC0415 (rich is loaded only where something is drawn)
-
     if not summaries:
         return
     console = make_console()
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, COLUMN_GAP, 0, 0))
+    table = drawing.Table(
+        box=None, pad_edge=False, header_style="bold", padding=(0, COLUMN_GAP, 0, 0)
+    )
     columns = fit_columns(summaries, console.width)
     for head in columns:
         if head == "TARGET":
@@ -141,9 +142,8 @@ def _least_name_width(columns: TableColumns, limit: int) -> int:
 
 
 def _column_width(head: str, cells: Sequence[str]) -> int:
-    from rich.cells import cell_len  # noqa: PLC0415 (the same)
 
-    return max(cell_len(line) for cell in (head, *cells) for line in cell.split("\n"))
+    return max(drawing.cell_len(line) for cell in (head, *cells) for line in cell.split("\n"))
 
 
 def _estimate_text(estimate: IntervalEstimate | None, form: str, between: str) -> str:

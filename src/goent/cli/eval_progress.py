@@ -11,8 +11,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from goent.cli import drawing
 from goent.cli.eval_display import case_text, row_mark, shorten_line
 from goent.cli.labels import duration, money
 from goent.cli.terminal import encodable, print_stderr, strip_controls
@@ -23,11 +24,6 @@ from goent.evals.reports.report_text import duration_text, pluralize
 from goent.evals.reports.trial_evidence import failure_reason, short_reason
 from goent.evals.runner.attempt_recorder import RunPlan, RunWatcher
 from goent.evals.traces import TargetFailure
-
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.text import Text
-
 
 RATE_WINDOW_S = 30.0  # the rate is that of the last so many seconds
 LAST_FAILURES = 5
@@ -209,27 +205,24 @@ WHOLE_RATE = 10
 ReasonOf = Callable[[Row], str]
 
 
-def draw_progress(now: ProgressSnapshot, width: int, reason: ReasonOf) -> "RenderableType":
+def draw_progress(now: ProgressSnapshot, width: int, reason: ReasonOf) -> "drawing.RenderableType":
     """The bar with its figures, what is under way for each target, and the last failures."""
-    from rich.console import Group  # noqa: PLC0415 (rich is loaded only where something is drawn)
-
     if not now.total:
         return _text((f"preparing · {duration(now.elapsed_s)}", "bold"))
     lines = [_bar_line(now, width), _count_line(now), *_target_lines(now)]
     lines += [_failure_line(one, reason, width) for one in now.last]
     # A terminal puts "^C" behind the last line: if that began another one, the first would not be cleared.
     lines[-1].truncate(max(1, width - len("^C")), overflow="ellipsis")
-    return Group(*lines)
+    return drawing.Group(*lines)
 
 
-def _text(*parts: tuple[str, str]) -> "Text":
-    from rich.text import Text  # noqa: PLC0415 (the same)
+def _text(*parts: tuple[str, str]) -> "drawing.Text":
 
     spelt = ((encodable(words, sys.stderr), look) for words, look in parts)
-    return Text.assemble(*spelt, no_wrap=True, overflow="ellipsis")
+    return drawing.Text.assemble(*spelt, no_wrap=True, overflow="ellipsis")
 
 
-def _bar_line(now: ProgressSnapshot, width: int) -> "Text":
+def _bar_line(now: ProgressSnapshot, width: int) -> "drawing.Text":
     percent = 100 * now.done // max(1, now.total)
     said = [f"{now.done:,}/{now.total:,}", f"{percent} %"]
     if now.rate:
@@ -260,7 +253,7 @@ def _bar_parts(now: ProgressSnapshot, cells: int) -> Sequence[tuple[str, str]]:
     return [*(part for part in parts if part[0]), ("░" * (cells - cuts[-1]), "dim")]
 
 
-def _count_line(now: ProgressSnapshot) -> "Text":
+def _count_line(now: ProgressSnapshot) -> "drawing.Text":
     kept = now.done - now.ended
     parts = [
         (f"✓ {now.passed:,} passed", "green"),
@@ -294,7 +287,7 @@ def rate_text(rate: float) -> str:
     return f"{rate:.1f}/s" if rate < WHOLE_RATE else f"{rate:,.0f}/s"
 
 
-def _target_lines(now: ProgressSnapshot) -> "Iterator[Text]":
+def _target_lines(now: ProgressSnapshot) -> "Iterator[drawing.Text]":
     busy: dict[str, list[RunningTrial]] = {name: [] for name in now.targets}
     for one in now.running:
         busy.setdefault(one.target, []).append(one)
@@ -322,7 +315,7 @@ def _trial_name(one: RunningTrial) -> str:
     return shorten_line(one.test_id, 40) + trial
 
 
-def _failure_line(one: Row | RetriedAttempt, reason: ReasonOf, width: int) -> "Text":
+def _failure_line(one: Row | RetriedAttempt, reason: ReasonOf, width: int) -> "drawing.Text":
     """Names may take half of the line: the reason is what somebody looks for."""
     if isinstance(one, RetriedAttempt):
         return _text((retry_line(one), "yellow"))
@@ -408,7 +401,7 @@ class LineProgress(SilentProgress):
 class BoardProgress(SilentProgress):
     """A terminal. Whatever is told is only counted; the board is drawn by a thread of its own."""
 
-    def __init__(self, console: "Console") -> None:
+    def __init__(self, console: "drawing.Console") -> None:
         super().__init__()
         self._console = console
         self._out = Path()
@@ -419,7 +412,7 @@ class BoardProgress(SilentProgress):
         self._out = plan.out
         self._print(strip_controls(plan_text(plan)), "dim")
 
-    def render(self) -> "RenderableType":
+    def render(self) -> "drawing.RenderableType":
         now = self._tally.snapshot()
         shown = {(one.key, one.trial) for one in now.last if isinstance(one, Row)}
         for gone in self._reasons.keys() - shown:
@@ -446,15 +439,13 @@ def open_progress(*, silent: bool = False) -> Generator[RunWatcher]:
     if not sys.stderr.isatty():
         yield SilentProgress() if silent else LineProgress()
         return
-    from rich.console import Console  # noqa: PLC0415 (rich is loaded only where something is drawn)
-    from rich.live import Live  # noqa: PLC0415 (the same)
 
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    console = drawing.Console(stderr=True, highlight=False, markup=False, emoji=False)
     if console.is_dumb_terminal:
         yield SilentProgress() if silent else LineProgress()
         return
     board = BoardProgress(console)
-    with Live(
+    with drawing.Live(
         console=console,
         get_renderable=board.render,
         refresh_per_second=REFRESH_HZ,

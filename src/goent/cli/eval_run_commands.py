@@ -10,15 +10,19 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import Annotated, Final, Literal
 
+import anyio
 import typer
 from msgspec.structs import replace
 
-from goent.cli.command_options import (
+from goent.cli.command_options import JsonOption, ask_before_work
+from goent.cli.daemon_link import open_daemon_link
+from goent.cli.display import print_json, show_rows, show_table
+from goent.cli.eval_display import print_summary_json, show_run_summary
+from goent.cli.eval_options import (
     CompatOption,
     IdsOption,
-    JsonOption,
     JudgeOption,
     RunFolderArgument,
     SuitesArgument,
@@ -27,26 +31,45 @@ from goent.cli.command_options import (
     TargetsOption,
     ThresholdOption,
     WithoutTagsOption,
-    ask_before_work,
     parse_folder,
     require_finite,
     run_folder_of,
 )
-from goent.cli.display import print_json, show_rows, show_table
+from goent.cli.eval_progress import open_progress
 from goent.cli.terminal import StdoutUnwritable, discard_output, print_notice, strip_controls
+from goent.composition.eval_app import EvalApp
+from goent.composition.live_project import Project
 from goent.domain.errors import ConfigError, GoentError
+from goent.evals.eval_results import Row
+from goent.evals.files.suite_validation import load_graders
+from goent.evals.runner.eval_run import EvalLimits
+from goent.evals.runner.preflight import (
+    DryRun,
+    DryRunCase,
+    check_judges,
+    describe_run,
+    find_judges,
+    prepare_checked_run,
+)
+from goent.evals.runner.run_folder import (
+    StoredRun,
+    current_rows,
+    interrupted_cost_usd,
+    read_manifest,
+    superseded_rows,
+)
+from goent.evals.runner.run_locations import new_run_folder
+from goent.evals.runner.run_preparation import (
+    PreparedRun,
+    prepare_in_folder,
+    prepare_run,
+    run_arguments,
+    with_graders,
+)
+from goent.evals.runner.run_scheduler import RunOutcome
+from goent.evals.runner.trial_plan import RunSelection
+from goent.evals.targets.target_settings import target_secrets
 from goent.system.project_folders import find_project
-
-if TYPE_CHECKING:
-    from goent.composition.eval_app import EvalApp
-    from goent.composition.live_project import Project
-    from goent.evals.eval_results import Row
-    from goent.evals.runner.eval_run import EvalLimits
-    from goent.evals.runner.preflight import DryRun, DryRunCase
-    from goent.evals.runner.run_folder import StoredRun
-    from goent.evals.runner.run_preparation import PreparedRun
-    from goent.evals.runner.run_scheduler import RunOutcome
-
 
 STDIN_FD = 0
 
@@ -74,23 +97,18 @@ NextSteps = Sequence[tuple[str, str]]
 
 
 def run_with_progress(
-    work: Callable[["EvalApp"], Awaitable["RunOutcome"]],
-    project: "Project",
-    folder: "StoredRun",
+    work: Callable[[EvalApp], Awaitable[RunOutcome]],
+    project: Project,
+    folder: StoredRun,
     *,
     json: bool,
-    next_steps: Callable[["RunOutcome | int"], NextSteps] = lambda _: (),
+    next_steps: Callable[[RunOutcome | int], NextSteps] = lambda _: (),
     if_interrupted: str = "",
 ) -> int:
     """Do it, tell what the folder holds then, and return the exit code.
 
     `if_interrupted` is said instead, where an interruption leaves nothing new to be told.
     """
-    import anyio  # noqa: PLC0415 (other commands need none of it)
-
-    from goent.cli.eval_display import print_summary_json, show_run_summary  # noqa: PLC0415 (the same)
-    from goent.evals.runner.run_folder import current_rows  # noqa: PLC0415 (the same)
-
     try:
         ended = anyio.run(_run_app, work, project, json)
     except GoentError:
@@ -118,11 +136,8 @@ def run_with_progress(
 
 
 async def _run_app(
-    work: Callable[["EvalApp"], Awaitable["RunOutcome"]], project: "Project", silent: bool
-) -> "RunOutcome | int":
-    from goent.cli.daemon_link import open_daemon_link  # noqa: PLC0415 (the same)
-    from goent.cli.eval_progress import open_progress  # noqa: PLC0415 (the same)
-    from goent.composition.eval_app import EvalApp  # noqa: PLC0415 (other commands need none of it)
+    work: Callable[[EvalApp], Awaitable[RunOutcome]], project: Project, silent: bool
+) -> RunOutcome | int:
 
     with ExitStack() as shown:
         watcher = shown.enter_context(open_progress(silent=silent))
@@ -133,14 +148,12 @@ async def _run_app(
 
 
 async def _run_interruptible(
-    work: Callable[[], Awaitable["RunOutcome"]], shown: ExitStack
-) -> "RunOutcome | int":
+    work: Callable[[], Awaitable[RunOutcome]], shown: ExitStack
+) -> RunOutcome | int:
     """What it comes to, or the signal that ended it: then all that it had running is ended first.
 
     A second signal waits for nothing.
     """
-    import anyio  # noqa: PLC0415 (other commands need none of it)
-
     came: list[int] = []
     done: list[RunOutcome] = []
     wrong: list[GoentError] = []
@@ -183,9 +196,8 @@ _SUITE_BUDGET: Final = " of the suite "  # so a budget is told that is not the r
 
 
 def next_steps(
-    ended: "RunOutcome | int", prepared: "PreparedRun", folder: "StoredRun", bounds: "EvalLimits"
+    ended: RunOutcome | int, prepared: PreparedRun, folder: StoredRun, bounds: EvalLimits
 ) -> NextSteps:
-    from goent.evals.runner.run_preparation import run_arguments  # noqa: PLC0415 (other commands need none of it)
 
     out = shlex.quote(str(folder.path))
     again = (
@@ -208,16 +220,14 @@ def next_steps(
     return steps or ((f"go-ent eval report {out} --html report.html", "look at it"),)
 
 
-def _split_errors(folder: "StoredRun") -> "tuple[list[Row], list[Row]]":
+def _split_errors(folder: StoredRun) -> tuple[list[Row], list[Row]]:
     """Trials that were made and not graded, and those that could not be made."""
-    from goent.evals.runner.run_folder import current_rows  # noqa: PLC0415 (other commands need none of it)
-
     rows = current_rows(folder.rows(), folder.path).rows
     errors = [row for row in rows if row.execution_status == "execution_error"]
     return [row for row in errors if row.ungraded], [row for row in errors if not row.ungraded]
 
 
-def _retry_purpose(rows: "Sequence[Row]", *, graded_first: bool) -> str:
+def _retry_purpose(rows: Sequence[Row], *, graded_first: bool) -> str:
     what_for = "make the attempts with errors again"
     if graded_first:
         return f"then {what_for}"
@@ -226,7 +236,7 @@ def _retry_purpose(rows: "Sequence[Row]", *, graded_first: bool) -> str:
     return what_for
 
 
-def _regrade_purpose(rows: "Sequence[Row]") -> str:
+def _regrade_purpose(rows: Sequence[Row]) -> str:
     errors = [row.error or "" for row in rows]
     if all(error.startswith("cannot start ") for error in errors):
         when = "when the grader's program can be started"
@@ -238,8 +248,8 @@ def _regrade_purpose(rows: "Sequence[Row]") -> str:
 
 
 def _larger_budget(
-    stopped: str, bounds: "EvalLimits", prepared: "PreparedRun", folder: "StoredRun"
-) -> "tuple[EvalLimits, str]":
+    stopped: str, bounds: EvalLimits, prepared: PreparedRun, folder: StoredRun
+) -> tuple[EvalLimits, str]:
     """With more to spend than was spent already, which counts when the run goes on."""
     if not stopped:
         return bounds, ""
@@ -252,8 +262,7 @@ def _larger_budget(
     return replace(bounds, budget_usd=limit), f", for up to ${limit:g} in all"
 
 
-def _total_spent(prepared: "PreparedRun", folder: "StoredRun") -> float:
-    from goent.evals.runner.run_folder import interrupted_cost_usd, superseded_rows  # noqa: PLC0415 (other commands need none of it)
+def _total_spent(prepared: PreparedRun, folder: StoredRun) -> float:
 
     every = (*superseded_rows(folder.path), *folder.rows().rows)
     rows = (row for row in every if not row.held_back_by)
@@ -261,7 +270,7 @@ def _total_spent(prepared: "PreparedRun", folder: "StoredRun") -> float:
     return math.fsum((*(row.known_cost_usd for row in rows), *lost))
 
 
-def _limit_options(bounds: "EvalLimits") -> str:
+def _limit_options(bounds: EvalLimits) -> str:
     """What the run may take, as it was asked for."""
     told = (
         ("--workers", bounds.workers, None),
@@ -279,7 +288,7 @@ def _limit_options(bounds: "EvalLimits") -> str:
 MAX_CASES: Final = 50  # cases; programs are told all of them
 
 
-def show_dry_run(foreseen: "DryRun", *, json: bool) -> None:
+def show_dry_run(foreseen: DryRun, *, json: bool) -> None:
     if json:
         print_json(foreseen)
         return
@@ -308,7 +317,7 @@ def show_dry_run(foreseen: "DryRun", *, json: bool) -> None:
     print(f"{_trial_count(foreseen)}: nothing was started")
 
 
-def _case_row(case: "DryRunCase") -> tuple[str, ...]:
+def _case_row(case: DryRunCase) -> tuple[str, ...]:
     return (
         case.suite,
         case.test_id
@@ -322,7 +331,7 @@ def _case_row(case: "DryRunCase") -> tuple[str, ...]:
     )
 
 
-def _limit_rows(foreseen: "DryRun") -> list[tuple[str, str]]:
+def _limit_rows(foreseen: DryRun) -> list[tuple[str, str]]:
     judges = (f"{name} ({kind})" for name, kind in foreseen.judges.items())
     budgets = [f"${foreseen.budget_usd:g} for the run"] if foreseen.budget_usd is not None else []
     budgets += [f"${usd:g} for {suite}" for suite, usd in foreseen.budgets_usd.items()]
@@ -336,7 +345,7 @@ def _limit_rows(foreseen: "DryRun") -> list[tuple[str, str]]:
     ]
 
 
-def _trial_count(foreseen: "DryRun") -> str:
+def _trial_count(foreseen: DryRun) -> str:
     made = foreseen.trials - foreseen.to_make
     told = f"{foreseen.to_make} trial{'s' * (foreseen.to_make != 1)}"
     told += f" of {len(foreseen.cases)} case{'s' * (len(foreseen.cases) != 1)}"
@@ -402,22 +411,10 @@ def run(  # noqa: PLR0913 (the options of a command)
     ] = False,
     json: JsonOption = False,
 ) -> int:
-    """Give each case to each target, grade what it did, and keep all of it.
+    """Run each case on each target, grade the results, and keep everything.
 
     Exits 0 if all pass, 1 if one does not, 2 if a file is wrong, 3 if one could not be judged.
     """
-    from goent.composition.live_project import Project  # noqa: PLC0415 (the same)
-    from goent.evals.runner.eval_run import EvalLimits  # noqa: PLC0415 (other commands need none of it)
-    from goent.evals.runner.preflight import (  # noqa: PLC0415 (the same)
-        describe_run,
-        prepare_checked_run,
-    )
-    from goent.evals.runner.run_folder import StoredRun  # noqa: PLC0415 (the same)
-    from goent.evals.runner.run_locations import new_run_folder  # noqa: PLC0415 (the same)
-    from goent.evals.runner.run_preparation import prepare_in_folder  # noqa: PLC0415 (the same)
-    from goent.evals.runner.trial_plan import RunSelection  # noqa: PLC0415 (the same)
-    from goent.evals.targets.target_settings import target_secrets  # noqa: PLC0415 (the same)
-
     if attended:
         end_with_input()
     wanted = RunSelection(
@@ -502,20 +499,10 @@ def grade(  # noqa: PLR0913 (the options of a command)
     ] = None,
     json: JsonOption = False,
 ) -> int:
-    """Score a stored run again, with its suites' graders as they are now, or with others.
+    """Grade a stored run again, with its suites' current graders or with others.
 
     The index before is kept beside the new one, and run.json has the threshold and the judge. Exits as `run` does.
     """
-    from goent.composition.live_project import Project  # noqa: PLC0415 (the same)
-    from goent.evals.files.suite_validation import load_graders  # noqa: PLC0415 (other commands need none of it)
-    from goent.evals.runner.preflight import (  # noqa: PLC0415 (the same)
-        check_judges,
-        find_judges,
-    )
-    from goent.evals.runner.run_folder import StoredRun, read_manifest  # noqa: PLC0415 (the same)
-    from goent.evals.runner.run_preparation import prepare_run, with_graders  # noqa: PLC0415 (the same)
-    from goent.evals.targets.target_settings import target_secrets  # noqa: PLC0415 (the same)
-
     source = run_folder_of(run).absolute()
     told = read_manifest(source)
     wanted = replace(

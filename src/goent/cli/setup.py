@@ -2,17 +2,70 @@
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
-import anyio
 import msgspec
+import typer
 
-from goent.agent.agent_ports import AuthRequired, ModelChoice
+from goent.cli.command_options import JsonOption
 from goent.cli.daemon_client import CommandError
-from goent.composition.agent_app import open_agent
+from goent.cli.display import print_json
+from goent.config.starter_files import check_writable, write_starter
+from goent.config.trust_survey import trust_starter
+from goent.domain.types import Value
 from goent.proc.programs import find_program
 from goent.system.plain_files import NotPlainFile, check_no_link, plain_folder, read_plain
+from goent.system.project_folders import UnsafeFolder, find_project
+
+
+class InitResult(Value, frozen=True, kw_only=True):
+    """What `init` wrote."""
+
+    project: str
+    written: tuple[str, ...]
+
+
+def init(
+    *,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace a go-ent entry that .mcp.json already has.")
+    ] = False,
+    json: JsonOption = False,
+) -> int:
+    """Set up this project: settings in .goent/, and go-ent as an MCP server in .mcp.json.
+
+    Settings that exist are left alone, and so are the other servers.
+    """
+    project = find_project(Path.cwd())
+    servers = project / ".mcp.json"
+    try:
+        check_writable(project)  # first: what is refused has changed nothing
+        entered = add_mcp_server(servers, replace=force)
+        written = write_starter(project)
+        trust_starter(project, os.environ, written)
+    except UnsafeFolder:
+        raise
+    except NotPlainFile as error:
+        raise CommandError(str(error), 2) from error
+    except OSError as error:
+        raise CommandError(f"cannot write in {str(project)!r}: {error}", 3) from error
+    changed = [str(path.relative_to(project)) for path in (*written, *([servers] * entered))]
+    if json:
+        print_json(InitResult(project=str(project), written=tuple(changed)))
+        return 0
+    for name in changed or ["nothing: everything is there already"]:
+        print(f"wrote {name}" if changed else name)
+    print(
+        f"\nNext, in {project}:\n"
+        "  go-ent doctor       what is there, what is missing\n"
+        "  go-ent providers    the models your keys give you\n"
+        "  go-ent trust        allow what you wrote in .goent/\n"
+        '  go-ent run "…"      a first task\n'
+        "Claude Code finds go-ent by .mcp.json when it starts in this folder."
+    )
+    return 0
+
 
 SERVER_NAME = "go-ent"
 MAX_BYTES = 16_000_000
@@ -75,23 +128,3 @@ def _own_command() -> str:
         return SERVER_NAME
     beside = Path(sys.executable).with_name(SERVER_NAME)
     return str(beside) if beside.exists() else SERVER_NAME
-
-
-def log_in() -> int:
-    """Well if there is a model to ask; how to give a key, if there is none."""
-    found = anyio.run(_ready_models)
-    if isinstance(found, AuthRequired):
-        raise CommandError(str(found), 1)
-    print("go-ent's agent can ask:")
-    for model in found:
-        print(f"  {model.id}")
-    print("There is nothing to do. In your editor, begin a new session.")
-    return 0
-
-
-async def _ready_models() -> Sequence[ModelChoice] | AuthRequired:
-    async with open_agent(os.environ) as agent:
-        try:
-            return await agent.ready()
-        except AuthRequired as error:
-            return error

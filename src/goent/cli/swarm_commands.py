@@ -31,6 +31,7 @@ from goent.cli.swarm_display import (
 )
 from goent.cli.swarm_watcher import INTERRUPTED, open_swarm_watcher
 from goent.cli.terminal import print_notice
+from goent.config.yaml_settings import read_tasks
 from goent.domain.requests import MAX_WAIT_S
 from goent.domain.swarm_messages import (
     SwarmCancelRequest,
@@ -77,8 +78,6 @@ class FileOrCommandGroup(TyperGroup):
 
 def read_task_file(name: str) -> SwarmSpawnRequest:
     """The swarm that a file asks for, or `-` for what stdin says."""
-    from goent.config.yaml_settings import read_tasks  # noqa: PLC0415 (only here is YAML read)
-
     if name == STDIN_NAME and sys.stdin.isatty():
         print_notice("reading tasks from the terminal; Ctrl-D ends it")
     try:
@@ -300,17 +299,18 @@ def _show_detached(begun: SwarmStatus, *, json: bool) -> int:
     return 0
 
 
-swarm = typer.Typer(
+swarm_group = typer.Typer(
+    name="swarm",
     cls=FileOrCommandGroup,
     no_args_is_help=True,
     subcommand_metavar="TASKS.yaml | COMMAND [ARGS]...",
-    help="Give several tasks to workers at once, each in a folder of its own, and merge their work."
-    "\n\nA first one: go-ent swarm tasks.yaml. It is short for go-ent swarm run tasks.yaml.",
+    help="Run several tasks in parallel, each worker in its own folder, and merge their work."
+    "\n\nTo start: go-ent swarm tasks.yaml, short for go-ent swarm run tasks.yaml.",
 )
-swarm.command()(run)
+swarm_group.command()(run)
 
 
-@swarm.command()
+@swarm_group.command()
 def status(
     swarm: SwarmArgument,
     *,
@@ -334,7 +334,7 @@ def status(
     return 0
 
 
-@swarm.command()
+@swarm_group.command()
 def wait(
     swarm: SwarmArgument,
     *,
@@ -370,7 +370,7 @@ def _wait(through: DaemonClient, found: str, seconds: float | None) -> SwarmStat
             return now
 
 
-@swarm.command()
+@swarm_group.command()
 def result(swarm: SwarmArgument, *, json: JsonOption = False) -> int:
     """Show what came of a swarm: evidence, changes, costs, conflicts, and how it would merge.
 
@@ -385,10 +385,10 @@ def result(swarm: SwarmArgument, *, json: JsonOption = False) -> int:
     return 0 if swarm_has_succeeded(told) else FAILED
 
 
-swarm.command()(retry)
+swarm_group.command()(retry)
 
 
-@swarm.command()
+@swarm_group.command()
 def cancel(
     swarm: SwarmArgument,
     tasks: SwarmTasksArgument = None,
@@ -408,7 +408,7 @@ def cancel(
     return 0
 
 
-@swarm.command()
+@swarm_group.command()
 def merge(  # noqa: PLR0913 (each is an option)
     swarm: SwarmArgument,
     tasks: SwarmTasksArgument = None,
@@ -455,7 +455,7 @@ def merge(  # noqa: PLR0913 (each is an option)
     return 0 if is_complete(merged) else FAILED
 
 
-@swarm.command("list")
+@swarm_group.command("list")
 def list_(*, json: JsonOption = False) -> int:
     """List the swarms of this project, newest first."""
     with open_daemon_client() as through:

@@ -4,8 +4,9 @@ From a status to something that can be drawn, within the room that there is; not
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from goent.cli import drawing
 from goent.cli.display import (
     check_text,
     failure_text,
@@ -28,11 +29,6 @@ from goent.domain.swarm_messages import (
 )
 from goent.domain.types import Failure, Value
 from goent.domain.workspace import Conflict, ConflictKind
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.text import Text
-
 
 # Where there is no room for all rows, those that somebody may have to do with come first.
 STATE_RANKS: Final[Mapping[TaskState, int]] = {
@@ -72,33 +68,31 @@ class DrawingSize(Value, frozen=True, kw_only=True):
     height: int | None = None
 
 
-def swarm_table(now: SwarmStatus, room: DrawingSize, keys: str = "") -> "RenderableType":
+def swarm_table(now: SwarmStatus, room: DrawingSize, keys: str = "") -> "drawing.RenderableType":
     """The tasks, the bar, and the keys that count if a question is open."""
-    from rich.console import Group  # noqa: PLC0415 (rich is loaded only where something is drawn)
-    from rich.table import Table  # noqa: PLC0415 (the same)
-    from rich.text import Text  # noqa: PLC0415 (the same)
-
     tasks, hidden = _fitting_tasks(now.tasks, room.height)
     cells = [_task_cells(task, roomy=room.width >= WIDE_TERMINAL) for task in tasks]
     columns = _column_widths(cells, room.width)
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, COLUMN_GAP, 0, 0))
+    table = drawing.Table(
+        box=None, pad_edge=False, header_style="dim", padding=(0, COLUMN_GAP, 0, 0)
+    )
     for head, width in columns.items():
         justify = "right" if head in RIGHT_ALIGNED else "left"
         table.add_column(head, no_wrap=True, width=width, justify=justify, overflow="ellipsis")
     for task, row in zip(tasks, cells, strict=True):
         styles = {"task": task_style(task), "state": task_style(task), "step": _step_style(task)}
-        table.add_row(*(Text(row[head], style=styles.get(head, "")) for head in columns))
-    below = [Text(f"  … and {hidden}", style="dim")] if hidden else []
-    foot = [Text(strip_controls(keys), style="bold yellow", no_wrap=True, overflow="ellipsis")]
-    return Group(table, *below, foot_line(now, room.width), *(foot if keys else []))
+        table.add_row(*(drawing.Text(row[head], style=styles.get(head, "")) for head in columns))
+    below = [drawing.Text(f"  … and {hidden}", style="dim")] if hidden else []
+    foot = [
+        drawing.Text(strip_controls(keys), style="bold yellow", no_wrap=True, overflow="ellipsis")
+    ]
+    return drawing.Group(table, *below, foot_line(now, room.width), *(foot if keys else []))
 
 
-def foot_line(now: SwarmStatus, width: int) -> "Text":
+def foot_line(now: SwarmStatus, width: int) -> "drawing.Text":
     """How far all is, what it has cost and how long it takes, with a bar as long as there is room."""
-    from rich.text import Text  # noqa: PLC0415 (the same)
-
     said = f"  {now.done}/{now.total} · {' · '.join(_foot_parts(now))}"
-    drawn = Text(no_wrap=True, overflow="ellipsis")
+    drawn = drawing.Text(no_wrap=True, overflow="ellipsis")
     cells = min(MAX_BAR, width - len(said))
     if cells >= MIN_BAR:
         for part, style in _bar_parts(now.tasks, cells):
@@ -312,18 +306,16 @@ def show_conflicts(conflicts: Sequence[Conflict]) -> None:
                 print_text(hunk_text(hunk))
 
 
-def hunk_text(hunk: str) -> "Text":
+def hunk_text(hunk: str) -> "drawing.Text":
     """Each side of a conflict in a colour of its own; lines of a diff as in a diff."""
-    from rich.text import Text  # noqa: PLC0415 (rich is loaded only where something is drawn)
-
-    drawn: list[Text] = []
+    drawn: list[drawing.Text] = []
     side = ""
     for line in strip_controls(hunk).rstrip("\n").split("\n"):
         marker = line[:MARKER_WIDTH]
         side = MARKER_STYLES.get(marker, side)
         style = "bold" if marker in MARKER_STYLES else side or DIFF_STYLES.get(line[:1], "")
-        drawn.append(Text(f"    {line}", style))
-    return Text("\n").join(drawn)
+        drawn.append(drawing.Text(f"    {line}", style))
+    return drawing.Text("\n").join(drawn)
 
 
 def show_left_over(left: Sequence[LeftOver]) -> None:
@@ -403,12 +395,10 @@ def _show_title(told: SwarmStatus | SwarmResult) -> None:
 
 
 def _show_tasks(tasks: Sequence[TaskLine]) -> None:
-    from rich.table import Table  # noqa: PLC0415 (rich is loaded only where something is drawn)
-    from rich.text import Text  # noqa: PLC0415 (the same)
 
     console = make_console()
     rows = [_task_row(task, roomy=console.width >= WIDE_TERMINAL) for task in tasks]
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table = drawing.Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for head in rows[0]:
         justify = "right" if head.lower() in RIGHT_ALIGNED else "left"
         shrinks = head in ("TASK", "PROVIDER")
@@ -416,7 +406,7 @@ def _show_tasks(tasks: Sequence[TaskLine]) -> None:
     for task, row in zip(tasks, rows, strict=True):
         look = {head: task_style(task) for head in ("TASK", "STATE", "EVIDENCE")}
         cells = (
-            Text(strip_controls(text), look.get(head, ""), no_wrap=True)
+            drawing.Text(strip_controls(text), look.get(head, ""), no_wrap=True)
             for head, text in row.items()
         )
         table.add_row(*cells)

@@ -18,13 +18,11 @@ from io import BufferedWriter, FileIO, TextIOWrapper
 from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
+from goent.cli import drawing
 from goent.domain.verification import quote_worker_text
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
-    from rich.console import Console, RenderableType
-    from rich.live import Live
-    from rich.text import Text
 
 
 TAB_SPACES = "    "
@@ -158,7 +156,7 @@ class Screen:
         if begun:
             self._print(quote_worker_text(begun), "")
 
-    def show_status(self, drawn: "RenderableType") -> None:
+    def show_status(self, drawn: "drawing.RenderableType") -> None:
         """How things stand; only a terminal shows it."""
 
     def __init__(self) -> None:
@@ -178,11 +176,11 @@ class SilentScreen(Screen):
 class TerminalScreen(Screen):
     """A terminal, with a foot."""
 
-    def __init__(self, console: "Console", live: "Live") -> None:
+    def __init__(self, console: "drawing.Console", live: "drawing.Live") -> None:
         super().__init__()
         self._console = console
         self._live = live
-        self._status: RenderableType = ""
+        self._status: drawing.RenderableType = ""
 
     def write_words(self, text: str) -> None:
         super().write_words(text)
@@ -193,24 +191,23 @@ class TerminalScreen(Screen):
             self._unfinished_line = self._unfinished_line[at:].lstrip(" ")
         self._draw()
 
-    def show_status(self, drawn: "RenderableType") -> None:
+    def show_status(self, drawn: "drawing.RenderableType") -> None:
         self._status = drawn
         self._draw()
 
     def _draw(self) -> None:
-        from rich.console import Group  # noqa: PLC0415 (rich is loaded only where something is drawn)
-        from rich.text import Text  # noqa: PLC0415 (the same)
 
         foot = self._status
         if isinstance(foot, str):
-            foot = Text(strip_controls(foot), style="dim", no_wrap=True, overflow="ellipsis")
-        begun = [Text(self._unfinished_line)] if self._unfinished_line else []
-        self._live.update(Group(*begun, foot), refresh=True)
+            foot = drawing.Text(
+                strip_controls(foot), style="dim", no_wrap=True, overflow="ellipsis"
+            )
+        begun = [drawing.Text(self._unfinished_line)] if self._unfinished_line else []
+        self._live.update(drawing.Group(*begun, foot), refresh=True)
 
     def _print(self, line: str, style: str) -> None:
-        from rich.text import Text  # noqa: PLC0415 (the same)
 
-        self._console.print(Text(line, style=style))
+        self._console.print(drawing.Text(line, style=style))
 
 
 @contextmanager
@@ -223,10 +220,9 @@ def open_screen(*, silent: bool = False) -> Generator[Screen]:
         with open_plain_screen() as screen:
             yield screen
         return
-    from rich.live import Live  # noqa: PLC0415 (the same)
 
     console = make_console()
-    with Live(console=console, transient=True, auto_refresh=False) as live:
+    with drawing.Live(console=console, transient=True, auto_refresh=False) as live:
         screen = TerminalScreen(console, live)
         try:
             yield screen
@@ -245,20 +241,16 @@ def open_plain_screen() -> Generator[Screen]:
         screen.end_line()
 
 
-def make_console() -> "Console":
+def make_console() -> "drawing.Console":
     """A console for tables and results; what is no terminal has room for whole lines."""
-    from rich.console import Console  # noqa: PLC0415 (the same)
-
     wide = None if sys.stdout.isatty() else 200
-    return Console(highlight=False, markup=False, emoji=False, width=wide)
+    return drawing.Console(highlight=False, markup=False, emoji=False, width=wide)
 
 
-def print_text(text: "str | Text", style: str = "") -> None:
+def print_text(text: "str | drawing.Text", style: str = "") -> None:
     """Words for a person, in colour where there is any; a long line is the terminal's to break."""
-    from rich.text import Text  # noqa: PLC0415 (the same)
-
     drawn = (
-        Text(encodable(strip_controls(text), sys.stdout), style=style)
+        drawing.Text(encodable(strip_controls(text), sys.stdout), style=style)
         if isinstance(text, str)
         else text
     )

@@ -1,12 +1,15 @@
-"""`go-ent trust`: shows what a project's files would do, and records the user's approval. Shows what a project's files would do and records the user's approval."""
+"""The command `go-ent trust`: shows what a project's files would do, and records the approval."""
 
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
+import typer
+
+from goent.cli.command_options import JsonOption
 from goent.cli.daemon_client import CommandError
 from goent.cli.display import print_json, show_table
 from goent.cli.terminal import is_interactive, print_now
@@ -74,6 +77,34 @@ class TrustRevocation(Value, frozen=True, kw_only=True):
 
     project: str
     revoked: bool
+
+
+def trust(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[PATH]...", help="A project, folders of it, or suites (default: here)."
+        ),
+    ] = None,
+    *,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Trust what is shown, without asking.")
+    ] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List the projects you trust.")] = False,
+    revoked: Annotated[bool, typer.Option("--revoke", help="Stop trusting this project.")] = False,
+    json: JsonOption = False,
+) -> int:
+    """Review what this project's files would do, and allow it.
+
+    Programs they start, addresses and the keys sent there, wider permissions, OpenCode plugins, git
+    configuration, commands in evaluations. Trust covers exactly that content: changes are asked
+    again. Exits 0 if everything is trusted, 1 if something is not.
+    """
+    if listed:
+        return list_trusted(json=json)
+    if revoked:
+        return revoke_trust(paths or (), json=json)
+    return review_trust(paths or (), yes=yes, json=json)
 
 
 def review_trust(paths: Sequence[Path], *, yes: bool, json: bool) -> int:

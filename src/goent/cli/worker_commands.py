@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Annotated, get_args
 
+import msgspec
 import typer
 
 from goent.cli.command_options import JsonOption, WorkerArgument, ask_before_work, no_blank_commands
@@ -184,7 +185,7 @@ def run(  # noqa: PLR0913 (each is an option)
     ] = False,
     json: JsonOption = False,
 ) -> int:
-    """Give a task to a new worker, watch it work, and see what came of it.
+    """Give a task to a new worker, watch it work, and see the result.
 
     Ctrl-C cancels the worker and shows what it had done; a second one leaves at once.
     Exits 0 if the task was completed, 1 if it failed or was refuted.
@@ -236,7 +237,7 @@ def prompt(
     ] = False,
     json: JsonOption = False,
 ) -> int:
-    """Give an open worker something more to do; it remembers the rest.
+    """Give an open worker another prompt; it remembers the earlier ones.
 
     Exits 0 if the turn was completed, 1 if it failed or was refuted.
     """
@@ -338,7 +339,7 @@ def ps(
 
 
 def status(worker: WorkerArgument, *, json: JsonOption = False) -> int:
-    """Show how a worker stands: state, step, progress, cost, open question."""
+    """Show a worker's state, step, progress, cost and open question."""
     with open_daemon_client() as through:
         now = status_of(find_worker(worker, through), through)
     if json:
@@ -360,7 +361,7 @@ def output(
     filter_: Annotated[OutputFilter, typer.Option("--filter", help="Which part of it.")] = "all",
     json: JsonOption = False,
 ) -> int:
-    """Print what a worker said and did.
+    """Print a worker's messages and tool calls.
 
     With --json each page is one object on a line of its own; its cursor continues it.
     """
@@ -411,7 +412,6 @@ def _print_page(page: OutputReply) -> None:
 
 
 def _print_line(page: OutputReply) -> None:
-    import msgspec  # noqa: PLC0415 (only here, and it is loaded already)
 
     sys.stdout.buffer.write(msgspec.json.encode(page) + b"\n")
     sys.stdout.flush()
@@ -467,7 +467,7 @@ def wait(
     ] = None,
     json: JsonOption = False,
 ) -> int:
-    """Wait until workers end their turn, or one of them asks something.
+    """Wait until workers end their turn, or one of them asks a question.
 
     Exits 0 if what was waited for was completed and not refuted, 1 if not.
     """
@@ -505,7 +505,7 @@ def _wait(
 
 
 def result(worker: WorkerArgument, *, json: JsonOption = False) -> int:
-    """Show what came of a worker's task, and what was verified.
+    """Show the result of a worker's task, and what was verified.
 
     Exits 0 if it was completed and not refuted, 1 if not.
     """
@@ -584,7 +584,7 @@ def cancel(
     close: Annotated[bool, typer.Option("--close", help="Also close it for good.")] = False,
     json: JsonOption = False,
 ) -> int:
-    """Stop a worker's turn; what it had done so far is kept and shown."""
+    """Stop a worker's turn; its work so far is kept and shown."""
     with open_daemon_client() as through:
         found = find_worker(worker, through)
         request = CancelRequest(worker_id=found, reason=reason, close=close)
