@@ -12,7 +12,7 @@ from desk import Person
 from rich.console import Console
 
 from goent.cli.eval_progress import (
-    LineProgress,
+    EvalProgress,
     ProgressCounter,
     ProgressSnapshot,
     RetriedAttempt,
@@ -159,7 +159,7 @@ def test_the_board_fits_however_narrow_the_terminal_is(width: int):
 
 @pytest.mark.spec("E07")
 def test_a_log_is_shown_when_it_is_chosen_and_once(capsys: pytest.CaptureFixture[str]):
-    lines = LineProgress()
+    lines = EvalProgress()
     for path in ("/a.jsonl", "/b\x1b[2J.jsonl", "/a.jsonl"):
         lines.log(
             StreamLogFile(file_path=path, target_name="coder", eval_case_id="greets", attempt=1)

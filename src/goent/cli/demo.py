@@ -6,7 +6,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.resources import as_file, files
@@ -19,12 +19,13 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from msgspec.structs import replace
 
 from goent.cli import drawing
+from goent.cli.board import Board, BoardRow, board_table, open_board, styled_line
 from goent.cli.command_options import JsonOption
 from goent.cli.daemon_client import CommandError, DaemonClient, open_daemon_client
 from goent.cli.daemon_control import stop_daemon
 from goent.cli.display import print_json, show_costs, show_result
 from goent.cli.doctor import installed_opencode
-from goent.cli.labels import badge, duration, gauge, money, progress_bar, short_number
+from goent.cli.labels import badge, duration, money, short_number
 from goent.cli.swarm_commands import read_task_file
 from goent.cli.swarm_display import show_merged, show_swarm_summary
 from goent.cli.swarm_watcher import open_swarm_watcher
@@ -34,7 +35,6 @@ from goent.cli.terminal import (
     open_keyboard,
     print_notice,
     print_now,
-    strip_controls,
 )
 from goent.cli.turn_follower import event_line
 from goent.config.trust_survey import trust_everything
@@ -62,7 +62,7 @@ from goent.proc.programs import find_program
 from goent.testing.hermetic_opencode import hermetic_env
 from goent.testing.script import Script, load_script
 from goent.testing.scripted_server import ScriptedModels
-from goent.workers.views import WorkerView, evidence, fold_worker, worker_status
+from goent.workers.views import WorkerView, fold_worker, worker_status
 
 SLUG_SOURCE = '''\
 """Titles into addresses."""
@@ -213,89 +213,6 @@ def _ignore_signals() -> Generator[None]:
                 signal.signal(number, handler)
 
 
-STEP_WIDTH = 34
-WIDE_CONSOLE = 110
-
-
-class DemoBoard:
-    """Lines, and below them on a terminal how the workers stand."""
-
-    def __init__(self, console: "drawing.Console", live: "drawing.Live | None") -> None:
-        self._console = console
-        self._live = live
-
-    def line(self, text: str, style: str = "") -> None:
-
-        words = drawing.Text(strip_controls(text), style=style)
-        if self._live:
-            self._console.print(words, no_wrap=True, overflow="ellipsis")
-        else:
-            self._console.print(words, soft_wrap=True)
-
-    def draw(self, views: Mapping[str, WorkerView], foot: str) -> None:
-        if self._live:
-            narrow = self._console.width < WIDE_CONSOLE
-            self._live.update(_worker_table(views, foot, narrow=narrow), refresh=True)
-
-
-class SilentDemoBoard(DemoBoard):
-    """Shows nothing: for `--json`, where only the end counts."""
-
-    def line(self, text: str, style: str = "") -> None:
-        pass
-
-    def draw(self, views: Mapping[str, WorkerView], foot: str) -> None:
-        pass
-
-
-@contextmanager
-def open_board(*, silent: bool = False) -> Generator[DemoBoard]:
-
-    console = make_console()
-    if silent:
-        yield SilentDemoBoard(console, None)
-        return
-    if not console.is_terminal:
-        yield DemoBoard(console, None)
-        return
-    with drawing.Live(console=console, auto_refresh=False) as live:
-        yield DemoBoard(console, live)
-
-
-def _worker_table(
-    views: Mapping[str, WorkerView], foot: str, *, narrow: bool
-) -> "drawing.RenderableType":
-
-    heads = ("worker", "provider", "state", "step", "progress", "tokens", "cost", "time")
-    table = drawing.Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    rows = [_worker_cells(view, narrow=narrow) for view in views.values()]
-    for column, head in list(enumerate(heads))[narrow:]:
-        # Where the room is short, it is the step that gives way.
-        needed = 0 if head == "step" else max(len(row[column]) for row in rows)
-        table.add_column(head, no_wrap=True, min_width=needed, max_width=STEP_WIDTH)
-    for view, row in zip(views.values(), rows, strict=True):
-        cells = [drawing.Text(strip_controls(cell), overflow="ellipsis") for cell in row]
-        cells[2].stylize(badge(view.state, evidence(view)).style)
-        table.add_row(*cells[narrow:])
-    return drawing.Group(drawing.Text(), table, drawing.Text(foot, style="bold yellow"))
-
-
-def _worker_cells(view: WorkerView, *, narrow: bool) -> Sequence[str]:
-    now = worker_status(view)
-    percent = now.progress.percent or 0
-    until = view.updated_at if now.state in ENDED_STATES else time.time()
-    return (
-        view.id,
-        now.model if narrow else now.provider,
-        badge(now.state, now.evidence).words,
-        now.step,
-        gauge(percent) if narrow else progress_bar(percent),
-        short_number(now.usage.total),
-        money(now.cost_usd) if view.calls else "",
-        duration(until - view.started_at),
-    )
-
-
 SWARM_TASKS = """\
 swarm: tidy-up
 tasks:
@@ -414,7 +331,7 @@ For real models, in a project of your own:
 class DemoFollower:
     """The workers as the audience sees them, and the one question they get."""
 
-    def __init__(self, through: DaemonClient, board: DemoBoard, keyboard: Keyboard | None) -> None:
+    def __init__(self, through: DaemonClient, board: Board, keyboard: Keyboard | None) -> None:
         self._client = through
         self._board = board
         self._keyboard = keyboard
@@ -432,10 +349,17 @@ class DemoFollower:
                 self._views[envelope.worker] = view
                 self._show(view, envelope)
             self._answer_when_due()
-            self._board.draw(self._views, self._status_text())
+            self._draw(self._status_text())
             if time.monotonic() - self._started > DEMO_TIMEOUT_S:
                 raise CommandError(f"the workers were not done after {DEMO_TIMEOUT_S:.0f} s")
-        self._board.draw(self._views, "")
+        self._draw("")
+
+    def _draw(self, keys: str) -> None:
+        if self._board.is_live:
+            table = board_table(
+                [_board_row(view) for view in self._views.values()], make_console().width, "worker"
+            )
+            self._board.show(drawing.Group("", table, styled_line((keys, "bold yellow"))))
 
     def _all_ended(self) -> bool:
         return all(view.state in ENDED_STATES for view in self._views.values())
@@ -484,7 +408,24 @@ class DemoFollower:
         if self._question is None or self._keyboard is None:
             return ""
         left = max(0.0, self._question_at + THINKING_S - time.monotonic())
-        return f"\nMay it run that?  [y] yes  [n] no  (yes in {left:.0f} s)"
+        return f"May it run that?  [y] yes  [n] no  (yes in {left:.0f} s)"
+
+
+def _board_row(view: WorkerView) -> BoardRow:
+    now = worker_status(view)
+    percent = f"{now.progress.percent}%" if now.progress.percent else ""
+    until = view.updated_at if now.state in ENDED_STATES else time.time()
+    shown = badge(now.state, now.evidence)
+    return BoardRow(
+        name=view.id,
+        state=shown.words,
+        provider=now.model,
+        step=f"{percent} {now.step}",
+        tokens=short_number(now.usage.total),
+        cost=money(now.cost_usd) if view.calls else "",
+        time=duration(until - view.started_at),
+        style=shown.style,
+    )
 
 
 class DemoResult(Value, frozen=True, kw_only=True):
@@ -543,7 +484,7 @@ def run_demo(*, keep: bool = False, json: bool = False) -> int:
 
 def _run_tasks(through: DaemonClient, project: Path, *, silent: bool) -> DemoResult:
     spawned = [through.call("worker_spawn", task, SpawnReply).worker_id for task in DEMO_TASKS]
-    with open_board(silent=silent) as board, open_keyboard() as keyboard:
+    with open_board(silent=silent, keep=True) as board, open_keyboard() as keyboard:
         DemoFollower(through, board, None if silent else keyboard).until_done(tuple(spawned))
     costs = CostsRequest(by="provider", project_only=True)
     return DemoResult(

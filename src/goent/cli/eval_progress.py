@@ -1,22 +1,21 @@
-"""Shows the progress of an evaluation run on stderr: a live board, or a line per trial.
+"""Shows the progress of an evaluation run on stderr, on the live board or in lines.
 
-A terminal has a board on stderr that is drawn a few times a second, however fast cases end. Anything
-else gets a line for each case that ended, and no cursor is moved. stdout is for what comes at the end.
+However fast cases end, the board is drawn only a few times a second; stdout is for the summary.
 """
 
-import sys
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from goent.cli import drawing
+from goent.cli.board import Board, bar_line, open_stderr_board, styled_line
 from goent.cli.eval_display import case_text, row_mark, shorten_line
 from goent.cli.labels import duration, money
-from goent.cli.terminal import encodable, print_stderr, strip_controls
+from goent.cli.terminal import print_stderr, strip_controls
 from goent.domain.types import Value
 from goent.evals.eval_ports import CaseAttempt, StreamLogFile
 from goent.evals.eval_results import Row
@@ -196,8 +195,6 @@ def _running_trial(attempt: CaseAttempt) -> RunningTrial:
     return RunningTrial(attempt.target, attempt.case.suite, attempt.case.id, attempt.trial)
 
 
-MAX_BAR = 32
-MIN_BAR = 8
 MAX_TARGETS = 6
 NAMES_PER_TARGET = 4
 MIN_NAME = 30
@@ -206,9 +203,9 @@ ReasonOf = Callable[[Row], str]
 
 
 def draw_progress(now: ProgressSnapshot, width: int, reason: ReasonOf) -> "drawing.RenderableType":
-    """The bar with its figures, what is under way for each target, and the last failures."""
+    """The bar with its figures, the running trials of each target, and the last failures."""
     if not now.total:
-        return _text((f"preparing · {duration(now.elapsed_s)}", "bold"))
+        return styled_line((f"preparing · {duration(now.elapsed_s)}", "bold"))
     lines = [_bar_line(now, width), _count_line(now), *_target_lines(now)]
     lines += [_failure_line(one, reason, width) for one in now.last]
     # A terminal puts "^C" behind the last line: if that began another one, the first would not be cleared.
@@ -216,41 +213,23 @@ def draw_progress(now: ProgressSnapshot, width: int, reason: ReasonOf) -> "drawi
     return drawing.Group(*lines)
 
 
-def _text(*parts: tuple[str, str]) -> "drawing.Text":
-
-    spelt = ((encodable(words, sys.stderr), look) for words, look in parts)
-    return drawing.Text.assemble(*spelt, no_wrap=True, overflow="ellipsis")
-
-
 def _bar_line(now: ProgressSnapshot, width: int) -> "drawing.Text":
     percent = 100 * now.done // max(1, now.total)
-    said = [f"{now.done:,}/{now.total:,}", f"{percent} %"]
+    words = [f"{now.done:,}/{now.total:,}", f"{percent} %"]
     if now.rate:
-        said.append(rate_text(now.rate))
-    said.append(duration(now.elapsed_s))
+        words.append(rate_text(now.rate))
+    words.append(duration(now.elapsed_s))
     if now.left_s is not None and now.done < now.total:
-        said.append(f"about {duration(now.left_s)} left")
-    told = " · ".join(said)
-    cells = min(MAX_BAR, width - len(told) - 2)
-    bar = _bar_parts(now, cells) if cells >= MIN_BAR else ()
-    return _text(*bar, (f"  {told}" if bar else told, "bold"))
-
-
-def _bar_parts(now: ProgressSnapshot, cells: int) -> Sequence[tuple[str, str]]:
-    """What was there, what passed, what failed, what could not be run, and what is still to come."""
-    kept = now.done - now.ended
-    counts = (kept, now.passed, now.failed, now.errors, now.skipped, len(now.running))
-    looks = ("dim green", "green", "red", "yellow", "dim", "cyan")
-    ends: list[int] = []
-    for count in counts:
-        sofar = (ends[-1] if ends else 0) + count
-        ends.append(sofar)
-    cuts = [min(cells, round(end / max(1, now.total) * cells)) for end in ends]
-    parts = [
-        (("▒" if look == "cyan" else "█") * (end - start), look)
-        for look, start, end in zip(looks, (0, *cuts), cuts, strict=False)
-    ]
-    return [*(part for part in parts if part[0]), ("░" * (cells - cuts[-1]), "dim")]
+        words.append(f"about {duration(now.left_s)} left")
+    shares = (
+        (now.done - now.ended, "█", "dim green"),
+        (now.passed, "█", "green"),
+        (now.failed, "█", "red"),
+        (now.errors, "█", "yellow"),
+        (now.skipped, "█", "dim"),
+        (len(now.running), "▒", "cyan"),
+    )
+    return bar_line(shares, now.total, " · ".join(words), width, "bold")
 
 
 def _count_line(now: ProgressSnapshot) -> "drawing.Text":
@@ -268,7 +247,7 @@ def _count_line(now: ProgressSnapshot) -> "drawing.Text":
         parts.append((f"{kept:,} from before", "dim"))
     parts.append((cost_text(now), ""))
     spaced = [part for each in parts for part in (each, ("   ", ""))]
-    return _text(*spaced[:-1])
+    return styled_line(*spaced[:-1])
 
 
 def cost_text(now: ProgressSnapshot) -> str:
@@ -301,13 +280,13 @@ def _target_lines(now: ProgressSnapshot) -> "Iterator[drawing.Text]":
             f", … {len(running) - NAMES_PER_TARGET} more" if len(running) > NAMES_PER_TARGET else ""
         )
         count = f"{len(running)} running" if running else "idle"
-        yield _text(
+        yield styled_line(
             (f"  {strip_controls(name):<{widest}}  ", "bold"),
             (f"{count:<11}", "cyan" if running else "dim"),
             (f"{said}{more}", "dim"),
         )
     if len(shown) > MAX_TARGETS:
-        yield _text((f"  … and {len(shown) - MAX_TARGETS} more targets", "dim"))
+        yield styled_line((f"  … and {len(shown) - MAX_TARGETS} more targets", "dim"))
 
 
 def _trial_name(one: RunningTrial) -> str:
@@ -318,10 +297,10 @@ def _trial_name(one: RunningTrial) -> str:
 def _failure_line(one: Row | RetriedAttempt, reason: ReasonOf, width: int) -> "drawing.Text":
     """Names may take half of the line: the reason is what somebody looks for."""
     if isinstance(one, RetriedAttempt):
-        return _text((retry_line(one), "yellow"))
+        return styled_line((retry_line(one), "yellow"))
     style = "red" if one.scored else "yellow"
     case = shorten_line(case_text(one), max(MIN_NAME, width // 2))
-    return _text((f"{row_mark(one)} {case}", style), (f"  {reason(one)}", "dim"))
+    return styled_line((f"{row_mark(one)} {case}", style), (f"  {reason(one)}", "dim"))
 
 
 def retry_line(one: RetriedAttempt) -> str:
@@ -332,92 +311,67 @@ def retry_line(one: RetriedAttempt) -> str:
     return f"↻ {strip_controls(case)} again in {one.again_in_s:.3g} s: {why}"
 
 
-REFRESH_HZ = 8
 LOGS_TITLE = "OpenCode logs:"
 
 
-class SilentProgress:
-    """For `--json` without a terminal: only what must be known is said."""
+class EvalProgress:
+    """Counts what a run reports. A live board draws the counts; anything else gets a line per trial.
 
-    def __init__(self) -> None:
-        self._tally = ProgressCounter(time.monotonic)
-        self._logs: dict[str, None] = {}
+    `silent`: without a live board, only warnings and log files are shown.
+    """
 
-    def planned(self, plan: RunPlan) -> None:
-        self._tally.planned(plan)
-
-    def began(self, attempt: CaseAttempt) -> None:
-        self._tally.began(attempt)
-
-    def log(self, chosen: StreamLogFile) -> None:
-        self._show_log(chosen)
-
-    def failed(
-        self, attempt: CaseAttempt, failure: TargetFailure, *, again_in_s: float, by: str
-    ) -> None:
-        self._tally.failed(RetriedAttempt(attempt, failure, again_in_s, by))
-
-    def ended(self, row: Row) -> None:
-        self._tally.ended(row)
-
-    def warned(self, text: str) -> None:
-        self._print(f"go-ent: {strip_controls(text)}", "yellow")
-
-    def _print(self, line: str, style: str = "") -> None:
-        print_stderr(line)
-
-    def _show_log(self, chosen: StreamLogFile) -> None:
-        """Each once, and as soon as it is chosen: somebody may want to follow it."""
-        if chosen.file_path in self._logs:
-            return
-        if not self._logs:
-            self._print(LOGS_TITLE, "bold")
-        self._logs[chosen.file_path] = None
-        which = " ".join(filter(None, (chosen.eval_case_id, _attempt_text(chosen))))
-        whose = f"{chosen.target_name} {which}".rstrip()
-        self._print(
-            strip_controls(f"  log {len(self._logs)}: {chosen.file_path}  ({whose})"), "dim"
-        )
-
-
-class LineProgress(SilentProgress):
-    """One line for each trial that ended, and each attempt that is made again."""
-
-    def planned(self, plan: RunPlan) -> None:
-        super().planned(plan)
-        self._print(strip_controls(plan_text(plan)))
-
-    def failed(
-        self, attempt: CaseAttempt, failure: TargetFailure, *, again_in_s: float, by: str
-    ) -> None:
-        super().failed(attempt, failure, again_in_s=again_in_s, by=by)
-        self._print(retry_line(RetriedAttempt(attempt, failure, again_in_s, by)))
-
-    def ended(self, row: Row) -> None:
-        super().ended(row)
-        self._print(f"{self._tally.done}/{self._tally.total} {ended_line(row)}")
-
-
-class BoardProgress(SilentProgress):
-    """A terminal. Whatever is told is only counted; the board is drawn by a thread of its own."""
-
-    def __init__(self, console: "drawing.Console") -> None:
-        super().__init__()
-        self._console = console
+    def __init__(self, *, silent: bool = False) -> None:
+        self.board = Board(print_stderr)
+        self._silent = silent
+        self._counter = ProgressCounter(time.monotonic)
+        self._logs: set[str] = set()
         self._out = Path()
         self._reasons: dict[tuple[object, int], str] = {}
 
     def planned(self, plan: RunPlan) -> None:
-        super().planned(plan)
+        self._counter.planned(plan)
         self._out = plan.out
-        self._print(strip_controls(plan_text(plan)), "dim")
+        if self.board.is_live or not self._silent:
+            self.board.line(plan_text(plan), "dim")
 
-    def render(self) -> "drawing.RenderableType":
-        now = self._tally.snapshot()
+    def began(self, attempt: CaseAttempt) -> None:
+        self._counter.began(attempt)
+
+    def failed(
+        self, attempt: CaseAttempt, failure: TargetFailure, *, again_in_s: float, by: str
+    ) -> None:
+        retried = RetriedAttempt(attempt, failure, again_in_s, by)
+        self._counter.failed(retried)
+        self._trial_line(lambda: retry_line(retried))
+
+    def ended(self, row: Row) -> None:
+        self._counter.ended(row)
+        self._trial_line(lambda: f"{self._counter.done}/{self._counter.total} {ended_line(row)}")
+
+    def warned(self, text: str) -> None:
+        self.board.line(f"go-ent: {text}", "yellow")
+
+    def log(self, chosen: StreamLogFile) -> None:
+        """Show each log file once, as soon as it is chosen: somebody may want to follow it."""
+        if chosen.file_path in self._logs:
+            return
+        if not self._logs:
+            self.board.line(LOGS_TITLE, "bold")
+        self._logs.add(chosen.file_path)
+        attempt = f"attempt {chosen.attempt + 1}" if chosen.attempt else ""
+        whose = " ".join(filter(None, (chosen.target_name, chosen.eval_case_id, attempt)))
+        self.board.line(f"  log {len(self._logs)}: {chosen.file_path}  ({whose})", "dim")
+
+    def draw(self, width: int) -> "drawing.RenderableType":
+        now = self._counter.snapshot()
         shown = {(one.key, one.trial) for one in now.last if isinstance(one, Row)}
         for gone in self._reasons.keys() - shown:
             del self._reasons[gone]
-        return draw_progress(now, self._console.width, self._reason)
+        return draw_progress(now, width, self._reason)
+
+    def _trial_line(self, text: Callable[[], str]) -> None:
+        if not (self.board.is_live or self._silent):
+            self.board.line(text())
 
     def _reason(self, row: Row) -> str:
         """Grades are read only for what is shown, and once."""
@@ -426,33 +380,13 @@ class BoardProgress(SilentProgress):
             self._reasons[which] = shorten_line(failure_reason(row, self._out))
         return self._reasons[which]
 
-    def _print(self, line: str, style: str = "") -> None:
-        self._console.print(line, style=style or None, soft_wrap=True)
-
 
 @contextmanager
 def open_progress(*, silent: bool = False) -> Generator[RunWatcher]:
-    """Whoever shows a run fits where stderr goes; the board is gone when this is left.
-
-    `silent`: without a terminal nothing is said that nobody has to know.
-    """
-    if not sys.stderr.isatty():
-        yield SilentProgress() if silent else LineProgress()
-        return
-
-    console = drawing.Console(stderr=True, highlight=False, markup=False, emoji=False)
-    if console.is_dumb_terminal:
-        yield SilentProgress() if silent else LineProgress()
-        return
-    board = BoardProgress(console)
-    with drawing.Live(
-        console=console,
-        get_renderable=board.render,
-        refresh_per_second=REFRESH_HZ,
-        transient=True,
-        redirect_stdout=False,
-    ):
-        yield board
+    """The progress of a run on stderr; its live board is gone when this is left."""
+    progress = EvalProgress(silent=silent)
+    with open_stderr_board(progress.draw) as progress.board:
+        yield progress
 
 
 def plan_text(plan: RunPlan) -> str:
@@ -473,7 +407,3 @@ def ended_line(row: Row) -> str:
     return strip_controls(
         f"{row_mark(row)} {case_text(row)}{f' ({told})' if told else ''}{why}".replace("\n", " ")
     )
-
-
-def _attempt_text(chosen: StreamLogFile) -> str:
-    return f"attempt {chosen.attempt + 1}" if chosen.attempt else ""

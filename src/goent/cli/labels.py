@@ -75,12 +75,8 @@ def age(timestamp: str) -> str:
 
 
 def progress_bar(percent: int) -> str:
-    return f"{gauge(percent)} {percent}%"
-
-
-def gauge(percent: int) -> str:
     full = round(percent / 100 * BAR_CELLS)
-    return "█" * full + "░" * (BAR_CELLS - full)
+    return f"{'█' * full}{'░' * (BAR_CELLS - full)} {percent}%"
 
 
 def lines_changed(added: int | None, removed: int | None) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from goent.cli import drawing
+from goent.cli.board import WIDE_TERMINAL, BoardRow, bar_line, board_table, styled_line
 from goent.cli.display import (
     check_text,
     failure_text,
@@ -41,24 +42,9 @@ STATE_RANKS: Final[Mapping[TaskState, int]] = {
     "pending": 6,
     "completed": 7,
 }
-TABLE_HEADS: Final = ("task", "state", "provider", "step", "tokens", "cost", "time")
 RIGHT_ALIGNED: Final = frozenset({"files", "tokens", "cost", "time"})
-DROPPABLE_COLUMNS: Final = ("tokens", "provider", "cost", "time")  # where the room is short
-MIN_STEP_WIDTH: Final = 10
-MAX_WIDTHS: Final[Mapping[str, int]] = {"task": 26, "provider": 24, "step": 60}
-WIDE_TERMINAL: Final = 100
-NARROW_WIDTHS: Final[Mapping[str, int]] = {"task": 16, "provider": 14}
-STEADY_WIDTHS: Final[Mapping[str, int]] = {
-    "state": 9,
-    "tokens": 6,
-    "cost": 7,
-    "time": 5,
-}  # no jumping about
-COLUMN_GAP: Final = 2
 ROWS_AROUND: Final = 3  # lines beside the rows: heads, the bar, the keys
 MIN_ROWS: Final = 3
-MAX_BAR: Final = 30
-MIN_BAR: Final = 8
 
 
 class DrawingSize(Value, frozen=True, kw_only=True):
@@ -71,34 +57,28 @@ class DrawingSize(Value, frozen=True, kw_only=True):
 def swarm_table(now: SwarmStatus, room: DrawingSize, keys: str = "") -> "drawing.RenderableType":
     """The tasks, the bar, and the keys that count if a question is open."""
     tasks, hidden = _fitting_tasks(now.tasks, room.height)
-    cells = [_task_cells(task, roomy=room.width >= WIDE_TERMINAL) for task in tasks]
-    columns = _column_widths(cells, room.width)
-    table = drawing.Table(
-        box=None, pad_edge=False, header_style="dim", padding=(0, COLUMN_GAP, 0, 0)
-    )
-    for head, width in columns.items():
-        justify = "right" if head in RIGHT_ALIGNED else "left"
-        table.add_column(head, no_wrap=True, width=width, justify=justify, overflow="ellipsis")
-    for task, row in zip(tasks, cells, strict=True):
-        styles = {"task": task_style(task), "state": task_style(task), "step": _step_style(task)}
-        table.add_row(*(drawing.Text(row[head], style=styles.get(head, "")) for head in columns))
+    rows = [_board_row(task, roomy=room.width >= WIDE_TERMINAL) for task in tasks]
     below = [drawing.Text(f"  … and {hidden}", style="dim")] if hidden else []
-    foot = [
-        drawing.Text(strip_controls(keys), style="bold yellow", no_wrap=True, overflow="ellipsis")
-    ]
-    return drawing.Group(table, *below, foot_line(now, room.width), *(foot if keys else []))
+    foot = [styled_line((strip_controls(keys), "bold yellow"))] if keys else []
+    return drawing.Group(
+        board_table(rows, room.width, "task"), *below, foot_line(now, room.width), *foot
+    )
 
 
 def foot_line(now: SwarmStatus, width: int) -> "drawing.Text":
-    """How far all is, what it has cost and how long it takes, with a bar as long as there is room."""
-    said = f"  {now.done}/{now.total} · {' · '.join(_foot_parts(now))}"
-    drawn = drawing.Text(no_wrap=True, overflow="ellipsis")
-    cells = min(MAX_BAR, width - len(said))
-    if cells >= MIN_BAR:
-        for part, style in _bar_parts(now.tasks, cells):
-            drawn.append(part, style)
-    drawn.append(said if cells >= MIN_BAR else said.strip())
-    return drawn
+    """How far the swarm is, its cost and time, behind a bar of verified, claimed, failed and running."""
+    verified = sum(task.state == "completed" and task.evidence == "verified" for task in now.tasks)
+    well = sum(task.state == "completed" and task.evidence != "refuted" for task in now.tasks)
+    over = sum(task.state in ENDED_TASK_STATES for task in now.tasks)
+    begun = sum(task.state not in {*ENDED_TASK_STATES, "pending"} for task in now.tasks)
+    shares = (
+        (verified, "█", "green"),
+        (well - verified, "█", ""),
+        (over - well, "█", "red"),
+        (begun, "▒", "cyan"),
+    )
+    words = f"{now.done}/{now.total} · {' · '.join(_foot_parts(now))}"
+    return bar_line(shares, len(now.tasks), words, width)
 
 
 def _foot_parts(now: SwarmStatus) -> Sequence[str]:
@@ -109,19 +89,6 @@ def _foot_parts(now: SwarmStatus) -> Sequence[str]:
     asking = sum(task.state == "waiting" for task in now.tasks)
     questions = f"{asking} question{'s' * (asking > 1)} open" if asking else ""
     return [part for part in (spent + budget, duration(now.seconds), questions) if part]
-
-
-def _bar_parts(tasks: Sequence[TaskLine], cells: int) -> Sequence[tuple[str, str]]:
-    """What is verified, only claimed, not done, under way and still to come."""
-    verified = sum(task.state == "completed" and task.evidence == "verified" for task in tasks)
-    well = sum(task.state == "completed" and task.evidence != "refuted" for task in tasks)
-    over = sum(task.state in ENDED_TASK_STATES for task in tasks)
-    begun = sum(task.state not in {*ENDED_TASK_STATES, "pending"} for task in tasks)
-    ends = [round(n / max(1, len(tasks)) * cells) for n in (verified, well, over, over + begun)]
-    ends = [*ends, cells]
-    looks = (("█", "green"), ("█", ""), ("█", "red"), ("▒", "cyan"), ("░", "dim"))
-    lengths = [end - start for start, end in zip((0, *ends), ends, strict=False)]
-    return [(sign * n, style) for (sign, style), n in zip(looks, lengths, strict=True) if n]
 
 
 def _fitting_tasks(tasks: Sequence[TaskLine], height: int | None) -> tuple[Sequence[TaskLine], str]:
@@ -137,40 +104,18 @@ def _fitting_tasks(tasks: Sequence[TaskLine], height: int | None) -> tuple[Seque
     return [tasks[at] for at in shown], ", ".join(f"{n} {state}" for state, n in counts.items())
 
 
-def _column_widths(rows: Sequence[Mapping[str, str]], width: int) -> Mapping[str, int]:
-    """Which columns are shown, and how wide; the step takes what the others leave."""
-    longest = MAX_WIDTHS if width >= WIDE_TERMINAL else {**MAX_WIDTHS, **NARROW_WIDTHS}
-    widths = {
-        head: min(
-            longest.get(head, width), max(_min_width(head), *(len(row[head]) for row in rows))
-        )
-        for head in TABLE_HEADS
-    }
-    going = [*DROPPABLE_COLUMNS]
-    while (left := _remaining_width(widths, width)) < MIN_STEP_WIDTH and going:
-        widths.pop(going.pop(0))
-    widths["step"] = min(longest["step"], left)
-    return {head: cells for head, cells in widths.items() if cells > 0}
-
-
-def _remaining_width(widths: Mapping[str, int], width: int) -> int:
-    return width - sum(cells + COLUMN_GAP for head, cells in widths.items() if head != "step")
-
-
-def _min_width(head: str) -> int:
-    return max(len(head), STEADY_WIDTHS.get(head, 0))
-
-
-def _task_cells(task: TaskLine, *, roomy: bool) -> Mapping[str, str]:
-    return {
-        "task": f"{task_mark(task)} {strip_controls(task.id)}",
-        "state": task.state + attempts_text(task),
-        "provider": strip_controls(provider_name(task, roomy=roomy)),
-        "step": " ".join(strip_controls(_step_with_evidence(task)).split()),
-        "tokens": short_number(task.tokens) if task.tokens else "",
-        "cost": task_cost(task),
-        "time": "" if task.seconds is None else duration(task.seconds),
-    }
+def _board_row(task: TaskLine, *, roomy: bool) -> BoardRow:
+    return BoardRow(
+        name=f"{task_mark(task)} {task.id}",
+        state=task.state + attempts_text(task),
+        provider=provider_name(task, roomy=roomy),
+        step=_step_with_evidence(task),
+        tokens=short_number(task.tokens) if task.tokens else "",
+        cost=task_cost(task),
+        time="" if task.seconds is None else duration(task.seconds),
+        style=task_style(task),
+        step_style=_step_style(task),
+    )
 
 
 def step_text(task: TaskLine) -> str:

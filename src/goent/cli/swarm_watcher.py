@@ -8,17 +8,16 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from goent.cli.board import Board, open_board
 from goent.cli.daemon_client import CommandError, DaemonClient, DaemonDisconnected, status_of
 from goent.cli.labels import badge, duration, money
 from goent.cli.swarm_display import DrawingSize, step_text, swarm_table, task_style
 from goent.cli.terminal import (
     InterruptCount,
     Keyboard,
-    Screen,
     count_interrupts,
     make_console,
     open_keyboard,
-    open_screen,
 )
 from goent.cli.terminal_prompt import TerminalPrompt
 from goent.domain.replies import Question
@@ -52,15 +51,15 @@ class SwarmWatcher:
     def __init__(
         self,
         through: DaemonClient,
-        screen: Screen,
+        board: Board,
         keyboard: Keyboard | None,
         interrupts: InterruptCount,
         *,
         owner: bool,
     ) -> None:
         self._client = through
-        self._screen = screen
-        self._asking = TerminalPrompt(through, screen, keyboard)
+        self._board = board
+        self._asking = TerminalPrompt(through, board, keyboard)
         self._interrupts = interrupts
         self._owner = owner
         self._table = sys.stdout.isatty()
@@ -91,7 +90,7 @@ class SwarmWatcher:
         if not self._states:
             name = f" {now.swarm}" if now.swarm and now.swarm != now.swarm_id else ""
             tasks = f"{now.total} task{'s' * (now.total > 1)}"
-            self._screen.line(f"{now.swarm_id}{name}: {tasks}", "dim")
+            self._board.line(f"{now.swarm_id}{name}: {tasks}", "dim")
         for task in now.tasks:
             self._print_task(task)
         self._note_questions(now)
@@ -106,7 +105,7 @@ class SwarmWatcher:
     def _reconnect(self) -> None:
         """The swarm is journaled, and the next daemon takes it up."""
         self._reconnected_at = time.monotonic()
-        self._screen.line("the daemon ended; the next one takes the swarm up", "yellow")
+        self._board.line("the daemon ended; the next one takes the swarm up", "yellow")
         self._client.reconnect()
         self._cancelled = False
 
@@ -119,7 +118,7 @@ class SwarmWatcher:
         if first and keys and len(self._open_questions) > 1:
             keys = f"{first.task}: {keys}"
         room = DrawingSize(width=size.width, height=size.height - 1)
-        self._screen.show_status(swarm_table(now, room, keys))
+        self._board.show(swarm_table(now, room, keys))
 
     def _print_task(self, task: TaskLine) -> None:
         """A line for what is new; the table shows all but failures by itself."""
@@ -130,7 +129,7 @@ class SwarmWatcher:
         self._states[who] = task.state
         if unheard or (self._table and task.state not in ("failed", "blocked")):
             return
-        self._screen.line(task_line(task), task_style(task))
+        self._board.line(task_line(task), task_style(task))
 
     def _note_questions(self, now: SwarmStatus) -> None:
         before, self._open_questions = self._open_questions, {}
@@ -153,13 +152,13 @@ class SwarmWatcher:
             return True
         if self._interrupts.count and not self._cancelled:
             self._cancelled = self.interrupted = True
-            self._screen.line("cancelling; Ctrl-C again leaves at once", "yellow")
+            self._board.line("cancelling; Ctrl-C again leaves at once", "yellow")
             request = SwarmCancelRequest(swarm_id=swarm, reason="Ctrl-C")
             self._client.send("swarm_cancel", request)
         for asked in list(self._open_questions.values())[:1]:
             option = self._asking.read_answer(asked.worker, asked.question)
             if option:
-                self._screen.line(f"  {asked.task}: {option}", "cyan")
+                self._board.line(f"  {asked.task}: {option}", "cyan")
                 return True
         return False
 
@@ -185,10 +184,10 @@ def open_swarm_watcher(
         with (
             count_interrupts() as interrupts,
             open_keyboard() as keyboard,
-            open_screen(silent=silent) as screen,
+            open_board(silent=silent) as board,
         ):
             yield SwarmWatcher(
-                through, screen, None if silent else keyboard, interrupts, owner=owner
+                through, board, None if silent else keyboard, interrupts, owner=owner
             )
     except KeyboardInterrupt:
         raise CommandError(leaving, INTERRUPTED) from None

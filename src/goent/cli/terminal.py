@@ -1,8 +1,4 @@
-"""Drives the terminal: output streams, the screen with its status line, single keys and Ctrl-C.
-
-A terminal has a foot that tells how things stand and is drawn again and again below the lines.
-Anything else gets the same lines and nothing that would spoil a file.
-"""
+"""The terminal: output streams, notices, single keys and Ctrl-C."""
 
 import os
 import re
@@ -19,7 +15,6 @@ from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
 from goent.cli import drawing
-from goent.domain.verification import quote_worker_text
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -137,108 +132,6 @@ def discard_output(stream: TextIO) -> None:
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
     stream.flush()
-
-
-class Screen:
-    """Where the lines go. Words gather until they make a line."""
-
-    def line(self, text: str, style: str = "") -> None:
-        self.end_line()
-        self._print(strip_controls(text), style)
-
-    def write_words(self, text: str) -> None:
-        *lines, self._unfinished_line = (self._unfinished_line + strip_controls(text)).split("\n")
-        for line in lines:
-            self._print(quote_worker_text(line), "")
-
-    def end_line(self) -> None:
-        begun, self._unfinished_line = self._unfinished_line, ""
-        if begun:
-            self._print(quote_worker_text(begun), "")
-
-    def show_status(self, drawn: "drawing.RenderableType") -> None:
-        """How things stand; only a terminal shows it."""
-
-    def __init__(self) -> None:
-        self._unfinished_line = ""
-
-    def _print(self, line: str, style: str) -> None:
-        print_now(line)
-
-
-class SilentScreen(Screen):
-    """For `--json`: only the end counts."""
-
-    def _print(self, line: str, style: str) -> None:
-        pass
-
-
-class TerminalScreen(Screen):
-    """A terminal, with a foot."""
-
-    def __init__(self, console: "drawing.Console", live: "drawing.Live") -> None:
-        super().__init__()
-        self._console = console
-        self._live = live
-        self._status: drawing.RenderableType = ""
-
-    def write_words(self, text: str) -> None:
-        super().write_words(text)
-        while len(self._unfinished_line) >= self._console.width:
-            at = self._unfinished_line.rfind(" ", 0, self._console.width)
-            at = at if at > 0 else self._console.width - 1
-            self._print(self._unfinished_line[:at], "")
-            self._unfinished_line = self._unfinished_line[at:].lstrip(" ")
-        self._draw()
-
-    def show_status(self, drawn: "drawing.RenderableType") -> None:
-        self._status = drawn
-        self._draw()
-
-    def _draw(self) -> None:
-
-        foot = self._status
-        if isinstance(foot, str):
-            foot = drawing.Text(
-                strip_controls(foot), style="dim", no_wrap=True, overflow="ellipsis"
-            )
-        begun = [drawing.Text(self._unfinished_line)] if self._unfinished_line else []
-        self._live.update(drawing.Group(*begun, foot), refresh=True)
-
-    def _print(self, line: str, style: str) -> None:
-
-        self._console.print(drawing.Text(line, style=style))
-
-
-@contextmanager
-def open_screen(*, silent: bool = False) -> Generator[Screen]:
-    """The screen that fits where stdout goes."""
-    if silent:
-        yield SilentScreen()
-        return
-    if not sys.stdout.isatty():
-        with open_plain_screen() as screen:
-            yield screen
-        return
-
-    console = make_console()
-    with drawing.Live(console=console, transient=True, auto_refresh=False) as live:
-        screen = TerminalScreen(console, live)
-        try:
-            yield screen
-        finally:
-            screen.end_line()
-            screen.show_status("")
-
-
-@contextmanager
-def open_plain_screen() -> Generator[Screen]:
-    """Lines alone. However it is left, the words that had begun one are shown."""
-    screen = Screen()
-    try:
-        yield screen
-    finally:
-        screen.end_line()
 
 
 def make_console() -> "drawing.Console":

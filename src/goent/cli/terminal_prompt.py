@@ -9,9 +9,10 @@ import time
 from datetime import datetime
 from typing import Protocol
 
+from goent.cli.board import Board
 from goent.cli.daemon_client import CommandError, DaemonClient
 from goent.cli.labels import duration
-from goent.cli.terminal import Keyboard, Screen, make_console, print_notice
+from goent.cli.terminal import Keyboard, make_console, print_notice
 from goent.domain.question_text import always_rule, fit_rows, one_line, visible_text
 from goent.domain.replies import AnswerReply
 from goent.domain.requests import AnswerRequest
@@ -57,16 +58,16 @@ class TerminalQuestion(Protocol):
 class TerminalPrompt:
     """Puts questions on the screen and takes answers from the keyboard, if somebody sits there."""
 
-    def __init__(self, through: DaemonClient, screen: Screen, keyboard: Keyboard | None) -> None:
+    def __init__(self, through: DaemonClient, board: Board, keyboard: Keyboard | None) -> None:
         self._client = through
-        self._screen = screen
+        self._board = board
         self._keyboard = keyboard
         self._message: str | None = None  # what to do instead, as far as it is typed
         self._message_for = ""  # the question that they belong to
 
     def ask(self, worker: str, question: TerminalQuestion, who: str = "") -> None:
         """Ask the person here, or say how it can be answered."""
-        self._screen.show_status("")  # keys of an earlier question do not count for this one
+        self._board.show("")  # keys of an earlier question do not count for this one
         self._show(question, who, whole=not sys.stdout.isatty())
         if self._keyboard:
             if self._message is None:
@@ -87,13 +88,13 @@ class TerminalPrompt:
             how = "press v to see all" if self._keyboard else ""
             text = fit_rows(text, size.width, max(MIN_ROWS, size.height - ROWS_AROUND), how)
         head, *more = text.split("\n")
-        self._screen.line(head, "bold yellow")
+        self._board.line(head, "bold yellow")
         for line in more:
-            self._screen.line(line, diff_style(line) if question.tool in DIFF_TOOLS else "yellow")
+            self._board.line(line, diff_style(line) if question.tool in DIFF_TOOLS else "yellow")
         if question.reason:
-            self._screen.line(f"  {question.reason}", "yellow")
+            self._board.line(f"  {question.reason}", "yellow")
         if rule := lasting_rule(question):
-            self._screen.line(f"  always: {rule}", "dim")
+            self._board.line(f"  always: {rule}", "dim")
 
     def read_answer(self, worker: str, question: TerminalQuestion) -> PermissionAnswer | None:
         """Bring back the answer that was typed; None if there is none, or it came too late."""
@@ -115,7 +116,7 @@ class TerminalPrompt:
     def _read_message(self, worker: str, question: TerminalQuestion) -> PermissionAnswer | None:
         assert self._keyboard and self._message is not None, "somebody is typing"
         if self._message_for != f"{worker} {question.id}":
-            self._screen.line("  that question is no longer open", "dim")
+            self._board.line("  that question is no longer open", "dim")
             self._message = None
             return None
         typed = self._keyboard.read_text()
@@ -141,10 +142,10 @@ class TerminalPrompt:
         try:
             answered = self._client.call("worker_answer", request, AnswerReply)
         except CommandError:
-            self._screen.line("  somebody else was faster", "dim")
+            self._board.line("  somebody else was faster", "dim")
             return None
         if answered.message_passed is False:
-            self._screen.line(f"  {MESSAGE_NOT_PASSED.format(worker)}", "yellow")
+            self._board.line(f"  {MESSAGE_NOT_PASSED.format(worker)}", "yellow")
         return option
 
     def key_hints(self, question: TerminalQuestion) -> str:

@@ -8,6 +8,7 @@ from typing import Annotated, get_args
 import msgspec
 import typer
 
+from goent.cli.board import Board, open_board
 from goent.cli.command_options import JsonOption, WorkerArgument, ask_before_work, no_blank_commands
 from goent.cli.daemon_client import (
     MAX_WORKERS,
@@ -30,11 +31,8 @@ from goent.cli.display import (
 )
 from goent.cli.labels import badge
 from goent.cli.terminal import (
-    Screen,
     count_interrupts,
     open_keyboard,
-    open_plain_screen,
-    open_screen,
     print_notice,
     print_text,
     strip_controls,
@@ -274,10 +272,10 @@ def _follow_to_end(through: DaemonClient, worker: str, turn: int, title: str, *,
         with (
             count_interrupts() as interrupts,
             open_keyboard() as keyboard,
-            open_screen(silent=json) as screen,
+            open_board(silent=json) as board,
         ):
-            screen.line(title, "dim")
-            TurnFollower(through, worker, screen, None if json else keyboard, interrupts).follow(
+            board.line(title, "dim")
+            TurnFollower(through, worker, board, None if json else keyboard, interrupts).follow(
                 turn
             )
     except KeyboardInterrupt:
@@ -421,12 +419,12 @@ def _follow(
     through: DaemonClient, worker: str, kind: OutputFilter, *, json: bool, since: int
 ) -> None:
     message: tuple[type, str] | None = None
-    with open_plain_screen() as screen:
+    with Board() as board:
         while True:
             for envelope in through.events(EVENT_WAIT_S):
                 event = envelope.event
                 if not json and isinstance(event, FILTER_EVENTS[kind]):
-                    message = _print_event(screen, event, message)
+                    message = _print_event(board, event, message)
                 if isinstance(event, TurnEnded | WorkerClosed):
                     if json:
                         _print_pages(through, worker, since, kind, json=True)
@@ -436,21 +434,21 @@ def _follow(
 
 
 def _print_event(
-    screen: Screen, event: AnyEvent, last: tuple[type, str] | None
+    board: Board, event: AnyEvent, last: tuple[type, str] | None
 ) -> tuple[type, str] | None:
     """Words of one message go on where they left off; everything else is a line."""
     if isinstance(event, TextDelta | Thought):
         message = (type(event), event.message)
         if message != last:
-            screen.end_line()
-        screen.write_words(event.text)
+            board.end_line()
+        board.write_words(event.text)
         return message
     if isinstance(event, TurnEnded):
-        screen.end_line()
+        board.end_line()
         print_text(render_event(event), badge(event.state, event.evidence).style)
         return None
     if text := render_event(event):
-        screen.line(text)
+        board.line(text)
         return None
     return last
 
