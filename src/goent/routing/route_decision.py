@@ -70,7 +70,9 @@ def task_summary(task: Classification) -> str:
     """The features that rules and policy look at: what is guessed says so, or is left out."""
     kind = task.type if task.confidence >= MIN_CONFIDENCE else f"probably {task.type}"
     files = f"{count_text(task.named, 'file')} named, " if task.named else ""
-    return f"{kind}, {task.complexity}, {files}{task.context_tokens:,} tokens of context"
+    return (
+        f"{kind}, {task.complexity}, {files}{count_text(task.context_tokens, 'token')} of context"
+    )
 
 
 def candidates_for(
@@ -122,7 +124,7 @@ def rule_mismatch(rule: RoutingRule, task: Classification, text: str) -> str:
     if rule.min_files is not None and task.named < rule.min_files:
         return f"it names {count_text(task.named, 'file')}, not {rule.min_files} or more"
     if rule.min_context is not None and task.context_tokens < rule.min_context:
-        return f"{task.context_tokens:,} tokens of context, not {rule.min_context:,} or more"
+        return f"{count_text(task.context_tokens, 'token')} of context, not {rule.min_context:,} or more"
     if rule.keywords and not any(_mentions(text, word.lower()) for word in rule.keywords):
         return f"it says none of {', '.join(map(repr, rule.keywords))}"
     return ""
