@@ -15,6 +15,7 @@ import anyio
 import msgspec
 from msgspec.structs import replace
 
+from goent.config.settings_tree import describe_validation_error
 from goent.domain.errors import RequestError
 from goent.domain.evaluation_messages import (
     EvalCompareRequest,
@@ -93,8 +94,10 @@ BAD_CHOICE = re.compile(r"Invalid enum value (?P<value>.+) - at `\$\.(?P<field>\
 UNKNOWN_FIELD = re.compile(r"Object contains unknown field `(?P<field>.+)`$", re.DOTALL)
 
 
-def explain_bad_argument(error: msgspec.ValidationError, request: type[msgspec.Struct]) -> str:
-    """The codec's complaint; where there is a choice of values or names, with all of them."""
+def explain_bad_argument(
+    error: msgspec.ValidationError, request: type[msgspec.Struct], arguments: object
+) -> str:
+    """Which argument is wrong and why; where there is a choice of values or names, with all of them."""
     message = str(error)
     fields = {field.name: field.type for field in msgspec.structs.fields(request)}
     if (found := BAD_CHOICE.match(message)) and found["field"] in fields:
@@ -102,7 +105,8 @@ def explain_bad_argument(error: msgspec.ValidationError, request: type[msgspec.S
         return f"{found['field']}: {found['value']} is none of {choices}"
     if found := UNKNOWN_FIELD.match(message):
         return f"there is no argument {found['field']!r}, only {', '.join(fields)}"
-    return message
+    path, why = describe_validation_error(error, arguments)
+    return f"{path.lstrip('.')}: {why}" if path else why
 
 
 def _choices(kind: object) -> list[str]:
@@ -475,7 +479,9 @@ class Operations:
             try:
                 asked = msgspec.convert(arguments, request, strict=False)
             except msgspec.ValidationError as error:
-                raise RequestError(f"{name}: {explain_bad_argument(error, request)}") from None
+                raise RequestError(
+                    f"{name}: {explain_bad_argument(error, request, arguments)}"
+                ) from None
             await self._queries.recall(asked)
             if self._head_start and caller.name == "mcp":
                 self._head_start.on_request(name, asked)
