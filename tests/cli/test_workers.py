@@ -45,7 +45,7 @@ def test_run_tells_the_work_as_it_happens_and_what_came_of_it(open_desk: OpenDes
         ended = desk.go_ent("run", "do it", "--verify", "true")
         assert ended.code == 0, ended.err
         lines = ended.out.splitlines()
-        assert "on glm (the configured default; the task is " in lines[0]
+        assert lines[0].endswith(" on glm (the configured default)")
         assert lines[1:7] == [
             "I begin.",
             "☰ 0/1 write it",
@@ -218,7 +218,7 @@ def test_an_answer_that_is_none_is_refused(open_desk: OpenDesk) -> None:
     with open_desk(lambda _: [question("q1")]) as desk:
         ended = desk.go_ent("answer", desk.detached(), "maybe")
         assert ended.code == 2
-        assert "'maybe' is no answer" in ended.err
+        assert "'maybe' is not an answer" in ended.err
 
 
 @pytest.mark.spec("P24")

@@ -13,7 +13,7 @@ import typer
 from goent.cli.command_options import JsonOption
 from goent.cli.daemon_client import CommandError
 from goent.cli.display import print_json
-from goent.cli.labels import expected_change
+from goent.cli.labels import expected_change, token_words
 from goent.cli.terminal import print_notice, strip_controls
 from goent.domain.task_profile import Classification, TaskText
 from goent.domain.types import Value
@@ -77,7 +77,7 @@ def _classify_task(task: TaskText) -> Classification:
 def _show_classification(told: Classification) -> None:
     much = expected_change(told.type, told.size, told.files)
     print(f"{told.type} ({told.confidence:.0%} sure) · {told.complexity}")
-    print(f"{much} · {told.context_tokens:,} tokens to read")
+    print(f"{much} · {token_words(told.context_tokens)} to read")
     for of, title in (("type", f"why {told.type}:"), ("size", "why this size:")):
         shares = [feature for feature in told.features if feature.of == of]
         if shares:

@@ -1,10 +1,12 @@
 """Arguments, options and run folders that several commands share, and the trust question before work."""
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from goent.cli.daemon_client import CommandError
 from goent.cli.terminal import is_interactive
 from goent.domain.verification import blank_commands
 
@@ -27,6 +29,20 @@ WorkerArgument = Annotated[
 ]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print the answer as JSON, and nothing else.")
+]
+
+
+def require_positive(param: typer.CallbackParam, value: float | None) -> float | None:
+    """Refuse what bounds nothing: 0, less, `nan` and `inf`."""
+    if value is not None and not (math.isfinite(value) and value > 0):
+        must = "be greater than 0" if math.isfinite(value) else "be a finite number"
+        raise CommandError(f"{param.opts[0]}: {value:g} must {must}", 2)
+    return value
+
+
+VerboseOption = Annotated[
+    bool,
+    typer.Option("--verbose", "-v", help="Also show how the task was classified, if that is sure."),
 ]
 SwarmArgument = Annotated[
     str,

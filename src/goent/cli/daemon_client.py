@@ -4,6 +4,7 @@ Requests and a watch share the connection: whatever event arrives while an answe
 kept for whoever reads events next.
 """
 
+import re
 import select
 import time
 from collections import deque
@@ -30,6 +31,37 @@ FULL_ID_LENGTH = 7  # characters of `w-k3f9x`
 
 R = TypeVar("R")
 
+# The daemon's messages name MCP tools and their arguments.
+TOOL_COMMANDS = {
+    "worker_spawn": "run",
+    "worker_list": "ps",
+    "provider_list": "providers",
+    "provider_recommend": "recommend",
+    "cost_report": "costs",
+    "swarm_spawn": "swarm run",
+    **{
+        f"worker_{name}": name
+        for name in ("prompt", "wait", "status", "output", "result", "answer", "cancel")
+    },
+    **{
+        f"swarm_{name}": f"swarm {name}"
+        for name in ("status", "wait", "result", "list", "retry", "cancel", "merge")
+    },
+}
+TOOL_PHRASES = {
+    "pass queue: true": "pass --queue",
+    "spawn another one": "start another one with `go-ent run`",
+    "spawn another worker": "start another worker with `go-ent run`",
+}
+_TOOL_NAME = re.compile(rf"`?\b({'|'.join(TOOL_COMMANDS)})\b`?(?: \(`go-ent [\w ]+`\))?")
+
+
+def terminal_words(message: str) -> str:
+    """The message with commands for tools, and options for arguments."""
+    for phrase, words in TOOL_PHRASES.items():
+        message = message.replace(phrase, words)
+    return _TOOL_NAME.sub(lambda found: f"`go-ent {TOOL_COMMANDS[found[1]]}`", message)
+
 
 class CommandError(Exception):
     """What the person is told instead of an answer; `code` is the exit code that fits."""
@@ -53,7 +85,7 @@ class _DaemonErrorData(Struct, frozen=True):
 
 
 class _DaemonError(Struct, frozen=True):
-    message: str = "an error without words"
+    message: str = "the daemon reported an error without a message"
     data: _DaemonErrorData | None = None
 
     @property
@@ -121,7 +153,8 @@ class DaemonClient:
             self.reconnect()
             answer = self._answer(method, params)
         if answer.error:
-            raise CommandError(self._error_text(answer.error), answer.error.exit_code)
+            message = terminal_words(answer.error.message.removeprefix(f"{method}: "))
+            raise CommandError(self._error_text(answer.error, message), answer.error.exit_code)
         return msgspec.json.decode(answer.result, type=reply)
 
     def _answer(self, method: str, params: Value | None) -> _DaemonMessage:
@@ -135,11 +168,11 @@ class DaemonClient:
                 )
         return answer
 
-    def _error_text(self, error: _DaemonError) -> str:
+    def _error_text(self, error: _DaemonError, message: str) -> str:
         if error.kind or self._version == __version__:
-            return error.message
+            return message
         return (
-            f"{error.message}: the running daemon is go-ent {self._version}, this is {__version__}; "
+            f"{message}: the running daemon is go-ent {self._version}, this is {__version__}; "
             "`go-ent daemon stop` ends it when its workers are done"
         )
 

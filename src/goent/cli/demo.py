@@ -420,7 +420,7 @@ def _board_row(view: WorkerView) -> BoardRow:
         name=view.id,
         state=shown.words,
         provider=now.model,
-        step=f"{percent} {now.step}",
+        step="" if now.step == now.state else f"{percent} {now.step}",
         tokens=short_number(now.usage.total),
         cost=money(now.cost_usd) if view.calls else "",
         time=duration(until - view.started_at),

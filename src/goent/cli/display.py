@@ -111,7 +111,7 @@ def show_status(worker: Status) -> None:
         ("task", worker.task),
         ("turn", str(worker.turn)),
         ("cost", f"{short_number(worker.usage.total)} tokens, {_cost_text(worker)}"),
-        ("started", f"{age(worker.started_at)} ago, last heard of {age(worker.updated_at)} ago"),
+        ("started", f"{age(worker.started_at)} ago, last event {age(worker.updated_at)} ago"),
         ("failure", failure_text(worker.failure)),
     ]
     if question := worker.permission:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from goent.domain.swarm_messages import TaskState
-from goent.domain.task_profile import TaskType
+from goent.domain.task_profile import TASK_CLAUSE, TaskType
 from goent.domain.types import Evidence, Usage, Value
 from goent.domain.verification import outcome_mark, outcome_words
 
@@ -55,6 +55,16 @@ def expected_change(kind: TaskType, size: float, files: int) -> str:
     if kind in ("analyze", "review"):
         return "nothing to change"
     return f"about {size:,.0f} line{'s' * (round(size) != 1)} in {files} file{'s' * (files != 1)}"
+
+
+def route_reason(reason: str, *, verbose: bool) -> str:
+    """Why a provider was chosen; `verbose`: also what the task was taken for, unless it is a guess."""
+    why, clause, task = reason.partition(TASK_CLAUSE)
+    return reason if verbose and clause and not task.startswith("probably ") else why
+
+
+def token_words(count: int) -> str:
+    return f"{count:,} token{'s' * (count != 1)}"
 
 
 def duration(seconds: float) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from goent.cli.command_options import JsonOption
+from goent.cli.command_options import JsonOption, VerboseOption, require_positive
 from goent.cli.daemon_client import CommandError, open_daemon_client
 from goent.cli.display import print_json, show_table
 from goent.cli.labels import duration, money, short_number
@@ -48,6 +48,7 @@ PROVIDER_HEADS = (
     "A TASK",
     "IN USE",
 )
+WELL = ("ready", "direct")
 HEALTH_REMEDIES = {
     "refused": "set another key, or `go-ent providers reset` once it is mended",
     "no_credit": "top up, then `go-ent providers reset`",
@@ -147,6 +148,9 @@ def _health_lines(found: ProviderList) -> Iterator[str]:
     """Why, and until when, for each that is not well."""
     for p in found.providers:
         if p.health_reason:
+            if p.health in WELL:
+                yield f"{p.name} is {p.health}; its last error: {p.health_reason}"
+                continue
             until = f" until {_local_time(p.cooldown_until)}" if p.cooldown_until else ""
             remedy = f"; {HEALTH_REMEDIES[p.health]}" if p.health in HEALTH_REMEDIES else ""
             yield f"{p.name} is {p.health}{until}: {p.health_reason}{remedy}"
@@ -174,7 +178,8 @@ ContextTokensOption = Annotated[
     int | None, typer.Option(min=0, help="What there is to read, if you know better.")
 ]
 BudgetOption = Annotated[
-    float | None, typer.Option("--budget", metavar="USD", min=0.000001, help="What it may cost.")
+    float | None,
+    typer.Option("--budget", metavar="USD", callback=require_positive, help="What it may cost."),
 ]
 
 routes_group = typer.Typer(
@@ -188,6 +193,7 @@ def recommend(
     file: TaskFilesOption = None,
     context_tokens: ContextTokensOption = None,
     budget: BudgetOption = None,
+    verbose: VerboseOption = False,
     json: JsonOption = False,
 ) -> int:
     """Recommend a provider for a task, with its cost, and whether to delegate it at all."""
@@ -200,7 +206,7 @@ def recommend(
         print_json(found)
         return 0
 
-    show_recommended(found)
+    show_recommended(found, verbose=verbose)
     return 0
 
 
@@ -226,6 +232,7 @@ def explain(
     file: TaskFilesOption = None,
     context_tokens: ContextTokensOption = None,
     budget: BudgetOption = None,
+    verbose: VerboseOption = False,
     json: JsonOption = False,
 ) -> int:
     """Show each rule and why it did or did not match a task, and what followed.
@@ -240,7 +247,7 @@ def explain(
     if json:
         print_json(found)
     else:
-        show_explained(found)
+        show_explained(found, verbose=verbose)
     return 0 if found.provider else 1
 
 

@@ -17,6 +17,7 @@ from goent.cli.command_options import (
     SwarmTasksArgument,
     ask_before_work,
     no_blank_commands,
+    require_positive,
 )
 from goent.cli.daemon_client import LAST, CommandError, DaemonClient, open_daemon_client
 from goent.cli.display import print_json
@@ -156,7 +157,10 @@ def run(  # noqa: PLR0913 (each is an option)
     budget_usd: Annotated[
         float | None,
         typer.Option(
-            metavar="USD", min=0.000001, help="What all may cost.", rich_help_panel=OVERRIDES_PANEL
+            metavar="USD",
+            callback=require_positive,
+            help="What all tasks together may cost.",
+            rich_help_panel=OVERRIDES_PANEL,
         ),
     ] = None,
     provider: Annotated[

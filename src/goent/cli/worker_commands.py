@@ -9,7 +9,14 @@ import msgspec
 import typer
 
 from goent.cli.board import Board, open_board
-from goent.cli.command_options import JsonOption, WorkerArgument, ask_before_work, no_blank_commands
+from goent.cli.command_options import (
+    JsonOption,
+    VerboseOption,
+    WorkerArgument,
+    ask_before_work,
+    no_blank_commands,
+    require_positive,
+)
 from goent.cli.daemon_client import (
     MAX_WORKERS,
     CommandError,
@@ -29,7 +36,7 @@ from goent.cli.display import (
     show_status,
     show_workers,
 )
-from goent.cli.labels import badge
+from goent.cli.labels import badge, route_reason
 from goent.cli.terminal import (
     count_interrupts,
     open_keyboard,
@@ -143,7 +150,10 @@ def run(  # noqa: PLR0913 (each is an option)
     timeout: Annotated[
         float | None,
         typer.Option(
-            metavar="SECONDS", help="End it after this long.", rich_help_panel=BOUNDS_PANEL
+            metavar="SECONDS",
+            callback=require_positive,
+            help="End a turn that takes longer.",
+            rich_help_panel=BOUNDS_PANEL,
         ),
     ] = None,
     verify: Annotated[
@@ -165,7 +175,12 @@ def run(  # noqa: PLR0913 (each is an option)
     ] = None,
     budget_usd: Annotated[
         float | None,
-        typer.Option(metavar="USD", help="What it may cost.", rich_help_panel=BOUNDS_PANEL),
+        typer.Option(
+            metavar="USD",
+            callback=require_positive,
+            help="What it may cost.",
+            rich_help_panel=BOUNDS_PANEL,
+        ),
     ] = None,
     allowed_tools: Annotated[
         str | None,
@@ -181,6 +196,7 @@ def run(  # noqa: PLR0913 (each is an option)
     keep: Annotated[
         bool, typer.Option("--keep/--close", help="Leave it open for `go-ent prompt` at the end.")
     ] = False,
+    verbose: VerboseOption = False,
     json: JsonOption = False,
 ) -> int:
     """Give a task to a new worker, watch it work, and see the result.
@@ -215,7 +231,7 @@ def run(  # noqa: PLR0913 (each is an option)
             _show_detached(spawned, json=json)
             return 0
         worker = spawned.worker_id
-        line = f"{worker} on {spawned.provider} ({spawned.reason})"
+        line = f"{worker} on {spawned.provider} ({route_reason(spawned.reason, verbose=verbose)})"
         code = _follow_to_end(through, worker, 1, line, json=json)
         if keep:
             _print_hint(f"go on with: go-ent prompt {worker} …", json=json)
@@ -545,7 +561,11 @@ def answer(
         raise CommandError(f"--message goes only with reject, and the answer is {option}", 2)
     if option is None or len(named) > 1:
         said = " ".join(words)
-        raise CommandError(f"{said!r} is no answer: [QUESTION] allow_once|allow_always|reject", 2)
+        raise CommandError(
+            f"{said!r} is not an answer: give allow_once, allow_always or reject (y, a or n), "
+            "after the question's id if several are open",
+            2,
+        )
     with open_daemon_client() as through:
         found = find_worker(worker, through)
         question = named[0] if named else _only_question(found, through)

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Final
 
 from goent.domain.settings import Settings
-from goent.domain.task_profile import Classification, Forecast
+from goent.domain.task_profile import MIN_CONFIDENCE, Classification, Forecast
 from goent.domain.types import Method, Provider, Value
 from goent.routing.experience import Outlook
 from goent.routing.route_facts import RouteFacts
@@ -176,7 +176,6 @@ class MethodChoice:
 
 LARGE_CONTEXT: Final = 50_000  # tokens of context
 LARGE_REFACTORING: Final = 40  # lines
-MIN_CONFIDENCE: Final = 0.6  # of the type, to rest on it alone
 UNKNOWN_COST: Final = Decimal("Infinity")
 
 _FAST_WORDS: Final = frozenset(

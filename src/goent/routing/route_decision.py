@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from goent.domain.errors import NoRoute
 from goent.domain.settings import RoutingRule, Settings
-from goent.domain.task_profile import Classification
+from goent.domain.task_profile import MIN_CONFIDENCE, TASK_CLAUSE, Classification
 from goent.domain.types import Method, Pin, Provider, Route, Value
 from goent.routing.pins import (
     TIERS,
@@ -29,7 +29,6 @@ from goent.routing.pins import (
 from goent.routing.preferences import LARGE_CONTEXT, MethodChoice, Preference, Preferences, is_small
 from goent.routing.route_facts import RouteFacts, count_text, obstacle, pin_objection, usd_text
 
-MIN_CONFIDENCE: Final = 0.6  # of the type, to say it without a doubt
 DecisionSource = Literal["pin", "rule", "default", "policy", "learning"]
 
 
@@ -369,7 +368,7 @@ class RouteSearch:
         if step.name == "default_provider":
             why = step.why
         how = f", by {self._pinned_method}, which was asked for" if self._pinned_method else how
-        return f"{why}{how}; the task is {task_summary(self._task)}"
+        return f"{why}{how}{TASK_CLAUSE}{task_summary(self._task)}"
 
     def _refusal(self) -> str:
         if not self._settings.providers:
