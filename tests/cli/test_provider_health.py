@@ -43,7 +43,7 @@ def test_the_table_says_until_when_and_why(open_desk: OpenDesk) -> None:
         assert (glm["health"], glm["health_reason"]) == ("limited", "429: slow down")
         assert glm["cooldown_until"].endswith("Z")
         assert json.loads(desk.go_ent("providers", "--healthy", "--json").out)["providers"] == []
-        assert "no provider can be used now" in desk.go_ent("providers", "--healthy").out
+        assert "no provider is usable now" in desk.go_ent("providers", "--healthy").out
 
 
 def test_a_provider_is_forgotten_by_name_or_all_at_once(open_desk: OpenDesk) -> None:

@@ -179,7 +179,7 @@ def test_a_merge_is_whole_if_nothing_is_left_or_refuted():
 
 def test_swarms_are_listed(capsys: Capture):
     show_swarms(SwarmList(swarms=()))
-    assert shown(capsys) == ["no swarms; `go-ent swarm TASKS.yaml` makes one"]
+    assert shown(capsys) == ["no swarms; `go-ent swarm TASKS.yaml` starts one"]
     one = SwarmLine(
         swarm_id=SWARM,
         swarm="tidy-up",

@@ -10,9 +10,9 @@ from typing import Annotated, BinaryIO, Final
 import msgspec
 import typer
 
-from goent.cli.command_options import JsonOption
+from goent.cli.command_options import FilesOption, JsonOption
 from goent.cli.daemon_client import CommandError
-from goent.cli.display import print_json
+from goent.cli.display import print_reply
 from goent.cli.labels import expected_change, token_words
 from goent.cli.terminal import print_notice, strip_controls
 from goent.domain.task_profile import Classification, TaskText
@@ -44,10 +44,7 @@ def classify(
             "back with type, complexity and size.",
         ),
     ] = None,
-    file: Annotated[
-        list[str] | None,
-        typer.Option("--file", metavar="FILE", help="A file it is about; may be repeated."),
-    ] = None,
+    file: FilesOption = None,
     json: JsonOption = False,
 ) -> int:
     """Classify a task by type, complexity and size, with reasons. Starts nothing."""
@@ -62,10 +59,7 @@ def classify(
     if not words.strip():
         raise CommandError("the task is empty: say what is to be done", 2)
     told = _classify_task(TaskText(text=words, files=tuple(file or ())))
-    if json:
-        print_json(told)
-    else:
-        _show_classification(told)
+    print_reply(told, _show_classification, json=json)
     return 0
 
 

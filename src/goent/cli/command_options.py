@@ -1,8 +1,8 @@
-"""Arguments, options and run folders that several commands share, and the trust question before work."""
+"""Arguments and options that several commands share, and the trust question before work."""
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,26 +10,12 @@ from goent.cli.daemon_client import CommandError
 from goent.cli.terminal import is_interactive
 from goent.domain.verification import blank_commands
 
-if TYPE_CHECKING:
-    pass
-
 
 def no_blank_commands(commands: list[str] | None) -> list[str] | None:
-    """Refuses `--verify ""`, as an unset variable gives it: it would check nothing, and pass."""
+    """Refuse `--verify ""`, the value of an unset variable: it would check nothing, and pass."""
     for _, reason in blank_commands(commands or ()):
         raise typer.BadParameter(reason)
     return commands
-
-
-WorkerArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="WORKER", help="A worker's id, the beginning of one, or 'last'.", show_default=False
-    ),
-]
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print the answer as JSON, and nothing else.")
-]
 
 
 def require_positive(param: typer.CallbackParam, value: float | None) -> float | None:
@@ -40,6 +26,25 @@ def require_positive(param: typer.CallbackParam, value: float | None) -> float |
     return value
 
 
+WorkerArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="WORKER", help="A worker's id, a prefix of one, or 'last'.", show_default=False
+    ),
+]
+FilesOption = Annotated[
+    list[str] | None,
+    typer.Option("--file", metavar="FILE", help="A file that the task is about; may be repeated."),
+]
+WaitTimeoutOption = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout", metavar="SECONDS", help="Give up after this long (default: never).", min=0
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print only JSON.")]
+
+
 VerboseOption = Annotated[
     bool,
     typer.Option("--verbose", "-v", help="Also show how the task was classified, if that is sure."),
@@ -48,18 +53,18 @@ SwarmArgument = Annotated[
     str,
     typer.Argument(
         metavar="SWARM",
-        help="A swarm's id, the beginning of one, its name, or 'last'.",
+        help="A swarm's id, a prefix of one, its name, or 'last'.",
         show_default=False,
     ),
 ]
 SwarmTasksArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[TASK]...", help="Only these, by id.", show_default=False),
+    typer.Argument(metavar="[TASK]...", help="Only these tasks, by id.", show_default=False),
 ]
 
 
 def ask_before_work(cwd: Path | None = None, *, json: bool) -> None:
-    """Ask whoever sits at the terminal about what is not trusted yet. Nobody else is kept waiting."""
+    """Ask at a terminal about what is not trusted yet; without one, ask nothing."""
     if json or not is_interactive():
         return
     from goent.cli.trust import ask_for_trust  # noqa: PLC0415 (it reads all settings)

@@ -35,188 +35,40 @@ class CommandEntry(NamedTuple):
         return self.path.rpartition(" ")[2]
 
 
-# fmt: off  (one line each)
-COMMANDS: Final = tuple(
-    CommandEntry(*row)
-    for row in (
-        (
-            "run",
-            "worker_commands:run",
-            WORK,
-            "Give a task to a new worker, watch it work, and see the result.",
-        ),
-        (
-            "prompt",
-            "worker_commands:prompt",
-            WORK,
-            "Give an open worker another prompt; it remembers the earlier ones.",
-        ),
-        (
-            "wait",
-            "worker_commands:wait",
-            WORK,
-            "Wait until workers end their turn, or one of them asks a question.",
-        ),
-        (
-            "answer",
-            "worker_commands:answer",
-            WORK,
-            "Answer a worker's permission question. The first answer wins.",
-        ),
-        (
-            "cancel",
-            "worker_commands:cancel",
-            WORK,
-            "Stop a worker's turn; its work so far is kept and shown.",
-        ),
-        (
-            "swarm",
-            "swarm_commands:swarm_group",
-            WORK,
-            "Run several tasks in parallel, each worker in its own folder, and merge their work.",
-        ),
-        (
-            "eval",
-            "command_registry:eval_group",
-            WORK,
-            "Run workers on suites of cases, grade the results, and compare runs.",
-        ),
-        ("ps", "worker_commands:ps", LOOK, "List the workers of this project, newest first."),
-        (
-            "status",
-            "worker_commands:status",
-            LOOK,
-            "Show a worker's state, step, progress, cost and open question.",
-        ),
-        ("output", "worker_commands:output", LOOK, "Print a worker's messages and tool calls."),
-        (
-            "result",
-            "worker_commands:result",
-            LOOK,
-            "Show the result of a worker's task, and what was verified.",
-        ),
-        (
-            "classify",
-            "classify_command:classify",
-            LOOK,
-            "Classify a task by type, complexity and size, with reasons. Starts nothing.",
-        ),
-        (
-            "costs",
-            "project_commands:costs",
-            LOOK,
-            "Show what was spent. Unknown prices show as unknown, never as $0.",
-        ),
-        (
-            "recommend",
-            "route_commands:recommend",
-            LOOK,
-            "Recommend a provider for a task, with its cost, and whether to delegate it at all.",
-        ),
-        (
-            "providers",
-            "route_commands:providers_group",
-            LOOK,
-            "List the models that workers can run on, with price and health.",
-        ),
-        (
-            "routes",
-            "route_commands:routes_group",
-            LOOK,
-            "Show which rules decide where tasks go; without a command, list them.",
-        ),
-        (
-            "gc",
-            "project_commands:gc",
-            SET_UP,
-            "Remove workers' folders that are clean or merged, and list the others.",
-        ),
-        (
-            "demo",
-            "demo:demo",
-            SET_UP,
-            "See go-ent work: three workers in parallel on scripted models. Needs OpenCode, but no key.",
-        ),
-        (
-            "init",
-            "setup:init",
-            SET_UP,
-            "Set up this project: settings in .goent/, and go-ent as an MCP server in .mcp.json.",
-        ),
-        (
-            "trust",
-            "trust:trust",
-            SET_UP,
-            "Review what this project's files would do, and allow it.",
-        ),
-        (
-            "doctor",
-            "doctor:doctor",
-            SET_UP,
-            "Check what go-ent needs, and name a remedy for what is missing. Needs no daemon.",
-        ),
-        (
-            "mcp",
-            "project_commands:mcp",
-            SET_UP,
-            "Serve MCP on stdin and stdout; this is what an MCP client starts.",
-        ),
-        (
-            "acp",
-            "agent_commands:acp",
-            SET_UP,
-            "Serve an editor (any ACP client) on stdin and stdout with go-ent's own agent.",
-        ),
-        (
-            "daemon",
-            "project_commands:daemon_group",
-            SET_UP,
-            "The background process that serves this project.",
-        ),
-        (
-            "eval run",
-            "eval_run_commands:run",
-            None,
-            "Run each case on each target, grade the results, and keep everything.",
-        ),
-        (
-            "eval grade",
-            "eval_run_commands:grade",
-            None,
-            "Grade a stored run again, with its suites' current graders or with others.",
-        ),
-        (
-            "eval validate",
-            "eval_suite_commands:validate",
-            None,
-            "Check suites and targets for everything a run with these options would refuse. Runs nothing.",
-        ),
-        (
-            "eval compare",
-            "eval_report_commands:compare",
-            None,
-            "Compare runs case by case: is one better than an earlier one, beyond chance?",
-        ),
-        (
-            "eval report",
-            "eval_report_commands:report",
-            None,
-            "Summarize a run, or write reports to files. Runs nothing again.",
-        ),
-        (
-            "eval list",
-            "eval_report_commands:list_runs",
-            None,
-            "List this project's runs in .goent/evals, newest first.",
-        ),
-        (
-            "eval import",
-            "eval_suite_commands:import_suites",
-            None,
-            "Convert suites and targets from AgentV and promptfoo, or data sets to suites and back.",
-        ),
-    )
-)
+# fmt: off
+COMMANDS: Final = tuple(CommandEntry(*row) for row in (
+    ("run", "worker_commands:run", WORK, "Give a task to a new worker, watch it work, and see the result."),
+    ("prompt", "worker_commands:prompt", WORK, "Give an open worker another prompt; it remembers the earlier ones."),
+    ("wait", "worker_commands:wait", WORK, "Wait until workers end their turn, or one of them asks a question."),
+    ("answer", "worker_commands:answer", WORK, "Answer a worker's permission question. The first answer wins."),
+    ("cancel", "worker_commands:cancel", WORK, "Stop a worker's turn; its work so far is kept and shown."),
+    ("swarm", "swarm_commands:swarm_group", WORK, "Run several tasks in parallel, each worker in its own folder, and merge their work."),
+    ("eval", "command_registry:eval_group", WORK, "Run workers on suites of cases, grade the results, and compare runs."),
+    ("ps", "worker_commands:ps", LOOK, "List the workers of this project, newest first."),
+    ("status", "worker_commands:status", LOOK, "Show a worker's state, step, progress, cost and open question."),
+    ("output", "worker_commands:output", LOOK, "Print a worker's messages and tool calls."),
+    ("result", "worker_commands:result", LOOK, "Show the result of a worker's task, and what was verified."),
+    ("classify", "classify_command:classify", LOOK, "Classify a task by type, complexity and size, with reasons. Starts nothing."),
+    ("costs", "project_commands:costs", LOOK, "Show what was spent. Unknown prices show as unknown, never as $0."),
+    ("recommend", "route_commands:recommend", LOOK, "Recommend a provider for a task, with its cost, and whether to delegate it at all."),
+    ("providers", "route_commands:providers_group", LOOK, "List the models that workers can run on, with price and health."),
+    ("routes", "route_commands:routes_group", LOOK, "Show which rules decide where tasks go; without a command, list them."),
+    ("gc", "project_commands:gc", SET_UP, "Remove workers' folders that are clean or merged, and list the others."),
+    ("demo", "demo:demo", SET_UP, "See go-ent work: three workers in parallel on scripted models. Needs OpenCode, but no key."),
+    ("init", "setup:init", SET_UP, "Set up this project: settings in .goent/, and go-ent as an MCP server in .mcp.json."),
+    ("trust", "trust:trust", SET_UP, "Review what this project's files would do, and allow it."),
+    ("doctor", "doctor:doctor", SET_UP, "Check what go-ent needs, and name a remedy for what is missing. Needs no daemon."),
+    ("mcp", "project_commands:mcp", SET_UP, "Serve MCP on stdin and stdout; this is what an MCP client starts."),
+    ("acp", "agent_commands:acp", SET_UP, "Serve an editor (any ACP client) on stdin and stdout with go-ent's own agent."),
+    ("daemon", "project_commands:daemon_group", SET_UP, "The background process that serves this project."),
+    ("eval run", "eval_run_commands:run", None, "Run each case on each target, grade the results, and keep everything."),
+    ("eval grade", "eval_run_commands:grade", None, "Grade a stored run again, with its suites' current graders or with others."),
+    ("eval validate", "eval_suite_commands:validate", None, "Check suites and targets for everything a run with these options would refuse. Runs nothing."),
+    ("eval compare", "eval_report_commands:compare", None, "Compare runs case by case: is one better than an earlier one, beyond chance?"),
+    ("eval report", "eval_report_commands:report", None, "Summarize a run, or write reports to files. Runs nothing again."),
+    ("eval list", "eval_report_commands:list_runs", None, "List this project's runs in .goent/evals, newest first."),
+    ("eval import", "eval_suite_commands:import_suites", None, "Convert suites and targets from AgentV and promptfoo, or data sets to suites and back."),
+))
 # fmt: on
 
 

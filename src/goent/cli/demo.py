@@ -23,7 +23,7 @@ from goent.cli.board import Board, BoardRow, board_table, open_board, styled_lin
 from goent.cli.command_options import JsonOption
 from goent.cli.daemon_client import CommandError, DaemonClient, open_daemon_client
 from goent.cli.daemon_control import stop_daemon
-from goent.cli.display import print_json, show_costs, show_result
+from goent.cli.display import print_reply, show_costs, show_result
 from goent.cli.doctor import installed_opencode
 from goent.cli.labels import badge, duration, money, short_number
 from goent.cli.swarm_commands import read_task_file
@@ -475,10 +475,7 @@ def run_demo(*, keep: bool = False, json: bool = False) -> int:
             if played.worked and stage.has_git:
                 together = run_demo_swarm(through, stage.project, silent=json)
                 played = replace(played, swarm=together)
-            if json:
-                print_json(played)
-            else:
-                _show_farewell(played)
+            print_reply(played, _show_farewell, json=json)
     return 0 if played.worked else 1
 
 

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -52,6 +52,7 @@ EVIDENCE_LABELS: dict[Evidence, str] = {
     "refuted": "refuted: it is not done",
 }
 T = TypeVar("T")
+S = TypeVar("S", bound=Struct)
 TASK_WIDTH = 50
 STEP_WIDTH = 40
 QUESTION_WIDTH = 200  # a question's end is not cut off: it was shortened in the middle already
@@ -62,6 +63,13 @@ def print_json(value: Struct | None) -> None:
     text = msgspec.json.format(msgspec.json.encode(value), indent=2)
     sys.stdout.buffer.write(text + b"\n")
     sys.stdout.flush()
+
+
+def print_reply(reply: S, show: Callable[[S], None], *, json: bool) -> None:
+    if json:
+        print_json(reply)
+    else:
+        show(reply)
 
 
 def show_workers(workers: Sequence[WorkerLine | Status], *, hidden: int = 0) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 
 from goent.cli.command_options import JsonOption
-from goent.cli.display import print_json, show_table
+from goent.cli.display import print_reply, show_table
 from goent.cli.eval_options import (
     CompatOption,
     IdsOption,
@@ -81,10 +81,7 @@ def validate(  # noqa: PLR0913 (the options of a command)
         compat=compat is not None,
     )
     told = _validate_suites(suites, targets, wanted)
-    if json:
-        print_json(told)
-    else:
-        _show_validation(told)
+    print_reply(told, _show_validation, json=json)
     return 0 if told.valid else MISTAKES_FOUND
 
 
@@ -186,10 +183,7 @@ def import_suites(
     suites = [path for path in written if path.name.endswith((".eval.yaml", ".jsonl"))]
     mistakes = (*told.lost_checks, *_find_mistakes(suites, written))
     brought = ImportReport(written=tuple(map(str, written)), notes=told.notes, mistakes=mistakes)
-    if json:
-        print_json(brought)
-    else:
-        _show_import(brought)
+    print_reply(brought, _show_import, json=json)
     if suites and not json:
         print_notice(
             f"{'when that is mended' if mistakes else 'next'}: {strip_controls(_next_command(suites))}"

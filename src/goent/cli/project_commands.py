@@ -9,7 +9,7 @@ import typer
 from goent.cli.command_options import JsonOption
 from goent.cli.daemon_client import CommandError, open_daemon_client
 from goent.cli.daemon_control import hold_http_listener, stop_daemon
-from goent.cli.display import print_json, show_costs, show_table
+from goent.cli.display import print_json, print_reply, show_costs, show_table
 from goent.cli.labels import byte_size
 from goent.cli.terminal import strip_controls
 from goent.daemon.daemon_connection import NoDaemon
@@ -33,10 +33,7 @@ def costs(
     with open_daemon_client() as through:
         request = CostsRequest(by=by, project_only=not all_projects)
         report = through.call("cost_report", request, Costs)
-    if json:
-        print_json(report)
-    else:
-        show_costs(report)
+    print_reply(report, show_costs, json=json)
     return 0
 
 
@@ -145,10 +142,7 @@ def gc(
         else:
             request = ClearRequest(workers=tuple(remove or ()))
             done = through.call("spaces_clear", request, ClearReply)
-    if json:
-        print_json(done)
-    else:
-        _show_spaces(done)
+    print_reply(done, _show_spaces, json=json)
     return 0
 
 

@@ -1,16 +1,17 @@
-"""Commands about where tasks go: classify, providers, recommend and routes."""
+"""The commands about where tasks go: `providers`, `recommend` and `routes`."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from goent.cli.command_options import JsonOption, VerboseOption, require_positive
-from goent.cli.daemon_client import CommandError, open_daemon_client
-from goent.cli.display import print_json, show_table
-from goent.cli.labels import duration, money, short_number
+from goent.cli.command_options import FilesOption, JsonOption, VerboseOption, require_positive
+from goent.cli.daemon_client import CommandError, ask, open_daemon_client
+from goent.cli.display import print_reply, show_table
+from goent.cli.labels import call_count, duration, money, short_number
 from goent.cli.route_display import (
     read_day,
     replay_day,
@@ -50,10 +51,9 @@ PROVIDER_HEADS = (
 )
 WELL = ("ready", "direct")
 HEALTH_REMEDIES = {
-    "refused": "set another key, or `go-ent providers reset` once it is mended",
+    "refused": "set another key, or run `go-ent providers reset` once it is fixed",
     "no_credit": "top up, then `go-ent providers reset`",
 }
-
 
 providers_group = typer.Typer(name="providers")
 
@@ -68,15 +68,9 @@ def providers(
     json: JsonOption = False,
 ) -> int:
     """List the models that workers can run on, with price and health."""
-    if context.invoked_subcommand:
-        return 0
-    with open_daemon_client() as through:
-        request = ProvidersRequest(healthy_only=healthy)
-        found = through.call("provider_list", request, ProviderList)
-    if json:
-        print_json(found)
-    else:
-        show_providers(found, healthy=healthy)
+    if context.invoked_subcommand is None:
+        found = ask("provider_list", ProvidersRequest(healthy_only=healthy), ProviderList)
+        print_reply(found, partial(show_providers, healthy=healthy), json=json)
     return 0
 
 
@@ -88,25 +82,17 @@ def reset(
     *,
     json: JsonOption = False,
 ) -> int:
-    """Forget that a provider failed or was rate limited: the next call asks it again."""
-    with open_daemon_client() as through:
-        request = ForgetRequest(provider=name)
-        forgotten = through.call("provider_reset", request, ForgetReply)
-    if json:
-        print_json(forgotten)
-    else:
-        print(
-            f"forgot: {', '.join(forgotten.providers)}"
-            if forgotten.providers
-            else "nothing to forget"
-        )
+    """Forget failures and rate limits of a provider, so that the next call tries it again."""
+    forgotten = ask("provider_reset", ForgetRequest(provider=name), ForgetReply)
+    words = f"forgot: {', '.join(forgotten.providers)}" if forgotten.providers else ""
+    print_reply(forgotten, lambda _: print(words or "nothing to forget"), json=json)
     return 0
 
 
 def show_providers(found: ProviderList, *, healthy: bool = False) -> None:
     if not found.providers:
         print(
-            "no provider can be used now; `go-ent providers` says why"
+            "no provider is usable now; `go-ent providers` says why"
             if healthy
             else "no providers; `go-ent doctor` says how to get one"
         )
@@ -119,7 +105,8 @@ def show_providers(found: ProviderList, *, healthy: bool = False) -> None:
 
 
 def _provider_row(p: ProviderView) -> tuple[str, ...]:
-    calls = f" ({p.calls} calls)" if p.calls else ""
+    calls = f" ({call_count(p.calls)})" if p.calls else ""
+    cost = "unknown" if p.cost_estimate is None else money(p.cost_estimate)
     return (
         f"{p.name} (default)" if p.default else p.name,
         f"{p.health}, {_time_left(p.cooldown_until)}" if p.cooldown_until else p.health,
@@ -127,11 +114,7 @@ def _provider_row(p: ProviderView) -> tuple[str, ...]:
         p.method,
         short_number(p.context_limit) if p.context_limit else "-",
         _price_text(p),
-        "unknown"
-        if p.cost_estimate is None
-        else money(p.cost_estimate)
-        if p.cost_estimate
-        else "$0",
+        "$0" if p.cost_estimate == 0 else cost,
         f"{p.in_use}{calls}" if p.in_use or p.calls else "-",
     )
 
@@ -145,12 +128,11 @@ def _price_text(p: ProviderView) -> str:
 
 
 def _health_lines(found: ProviderList) -> Iterator[str]:
-    """Why, and until when, for each that is not well."""
+    """Why, and until when, a provider is not well; or why it failed before it was well again."""
     for p in found.providers:
-        if p.health_reason:
-            if p.health in WELL:
-                yield f"{p.name} is {p.health}; its last error: {p.health_reason}"
-                continue
+        if p.health_reason and p.health in WELL:
+            yield f"{p.name} is {p.health}; its last error: {p.health_reason}"
+        elif p.health_reason:
             until = f" until {_local_time(p.cooldown_until)}" if p.cooldown_until else ""
             remedy = f"; {HEALTH_REMEDIES[p.health]}" if p.health in HEALTH_REMEDIES else ""
             yield f"{p.name} is {p.health}{until}: {p.health_reason}{remedy}"
@@ -162,7 +144,6 @@ def _time_left(until: str) -> str:
 
 
 def _local_time(until: str) -> str:
-    """By the clock of whoever reads it."""
     here, now = datetime.fromisoformat(until).astimezone(), datetime.now().astimezone()
     return f"{here:%H:%M:%S}" if here.date() == now.date() else f"{here:%Y-%m-%d %H:%M:%S}"
 
@@ -170,27 +151,19 @@ def _local_time(until: str) -> str:
 TaskArgument = Annotated[
     str, typer.Argument(metavar="TASK", help="What a worker would have to do.")
 ]
-TaskFilesOption = Annotated[
-    list[str] | None,
-    typer.Option("--file", metavar="FILE", help="A file it is about; may be repeated."),
-]
 ContextTokensOption = Annotated[
-    int | None, typer.Option(min=0, help="What there is to read, if you know better.")
+    int | None, typer.Option(min=0, help="How much there is to read, if you know better.")
 ]
 BudgetOption = Annotated[
     float | None,
     typer.Option("--budget", metavar="USD", callback=require_positive, help="What it may cost."),
 ]
 
-routes_group = typer.Typer(
-    name="routes", help="Show which rules decide where tasks go; without a command, list them."
-)
-
 
 def recommend(
     task: TaskArgument,
     *,
-    file: TaskFilesOption = None,
+    file: FilesOption = None,
     context_tokens: ContextTokensOption = None,
     budget: BudgetOption = None,
     verbose: VerboseOption = False,
@@ -200,28 +173,21 @@ def recommend(
     request = RecommendRequest(
         task=task, files=tuple(file or ()), context_tokens=context_tokens, budget_usd=budget
     )
-    with open_daemon_client() as through:
-        found = through.call("provider_recommend", request, RecommendReply)
-    if json:
-        print_json(found)
-        return 0
-
-    show_recommended(found, verbose=verbose)
+    found = ask("provider_recommend", request, RecommendReply)
+    print_reply(found, partial(show_recommended, verbose=verbose), json=json)
     return 0
+
+
+routes_group = typer.Typer(
+    name="routes", help="Show which rules decide where tasks go; without a command, list them."
+)
 
 
 @routes_group.callback(invoke_without_command=True)
 def rules(context: typer.Context, *, json: JsonOption = False) -> int:
-    """List the rules in the order in which they are asked, and what comes after them."""
-    if context.invoked_subcommand is not None:
-        return 0
-    with open_daemon_client() as through:
-        found = through.call("routes_list", RulesRequest(), RuleList)
-    if json:
-        print_json(found)
-        return 0
-
-    show_rules(found)
+    """List the rules in the order in which they are tried, and what comes after them."""
+    if context.invoked_subcommand is None:
+        print_reply(ask("routes_list", RulesRequest(), RuleList), show_rules, json=json)
     return 0
 
 
@@ -229,38 +195,28 @@ def rules(context: typer.Context, *, json: JsonOption = False) -> int:
 def explain(
     task: TaskArgument,
     *,
-    file: TaskFilesOption = None,
+    file: FilesOption = None,
     context_tokens: ContextTokensOption = None,
     budget: BudgetOption = None,
     verbose: VerboseOption = False,
     json: JsonOption = False,
 ) -> int:
-    """Show each rule and why it did or did not match a task, and what followed.
+    """Show each rule, why it did or did not match a task, and which provider was chosen.
 
-    Exits 1 if nobody can take the task now.
+    Exits 1 if no provider can take the task now.
     """
     request = RecommendRequest(
         task=task, files=tuple(file or ()), context_tokens=context_tokens, budget_usd=budget
     )
-    with open_daemon_client() as through:
-        found = through.call("routes_explain", request, ExplainReply)
-    if json:
-        print_json(found)
-    else:
-        show_explained(found, verbose=verbose)
+    found = ask("routes_explain", request, ExplainReply)
+    print_reply(found, partial(show_explained, verbose=verbose), json=json)
     return 0 if found.provider else 1
 
 
 @routes_group.command()
 def learned(*, json: JsonOption = False) -> int:
-    """Show what outcomes have taught of each provider, and what they would have chosen so far."""
-    with open_daemon_client() as through:
-        found = through.call("routes_learned", LearnedRequest(), LearnedReply)
-    if json:
-        print_json(found)
-        return 0
-
-    show_learned(found)
+    """Show what was learned about each provider from outcomes, and a backtest of it."""
+    print_reply(ask("routes_learned", LearnedRequest(), LearnedReply), show_learned, json=json)
     return 0
 
 
@@ -272,19 +228,17 @@ def replay(
     ] = None,
     *,
     best: Annotated[
-        str | None, typer.Option(metavar="PROVIDER", help="Your best model; default: the dearest.")
+        str | None,
+        typer.Option(metavar="PROVIDER", help="Your best model; default: the most expensive."),
     ] = None,
     json: JsonOption = False,
 ) -> int:
-    """Replay a day of tasks: what each would cost on the best model, and by the router."""
+    """Replay a day of tasks: what each would cost on the best model, and as routed."""
     try:
         tasks = read_day(file)
     except (OSError, ValueError) as error:
         raise CommandError(f"cannot read the tasks of {str(file)!r}: {error}", 2) from error
     with open_daemon_client() as through:
         day = replay_day(tasks, best, through)
-    if json:
-        print_json(day)
-    else:
-        show_replay(day)
+    print_reply(day, show_replay, json=json)
     return 0

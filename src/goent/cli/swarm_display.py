@@ -417,7 +417,7 @@ def _next_steps(result: SwarmResult) -> Sequence[tuple[str, str]]:
 
 def show_swarms(swarms: SwarmList) -> None:
     if not swarms.swarms:
-        print("no swarms; `go-ent swarm TASKS.yaml` makes one")
+        print("no swarms; `go-ent swarm TASKS.yaml` starts one")
         return
     show_table(
         ("SWARM", "NAME", "STATE", "DONE", "COST", "AGE"),

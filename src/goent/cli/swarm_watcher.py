@@ -1,6 +1,6 @@
-"""Shows a swarm until it is over, and lets a person answer questions or cancel it.
+"""Shows a swarm until it ends, and lets a person answer questions or cancel it.
 
-A terminal has the table; anything else gets a line for each change of a task's state.
+A terminal shows the table; anything else gets a line for each change of a task's state.
 """
 
 import sys
@@ -32,13 +32,13 @@ from goent.domain.swarm_messages import (
 from goent.domain.types import Value
 
 TICK_S = 0.1
-TICKS_PER_LOOK = 3  # a look at the swarm is taken so seldom, at the keyboard each time
-SETTLED_S = 10.0  # a daemon that ends sooner than this after the last one is not replaced
+TICKS_PER_LOOK = 3  # the keyboard is read every tick, the swarm less often
+SETTLED_S = 10.0  # a daemon that ends within this time of the last one is not replaced
 INTERRUPTED = 130
 
 
 class _SwarmQuestion(Value, frozen=True, kw_only=True):
-    """A question, and who asks it."""
+    """A question, and the task and worker that ask it."""
 
     task: str
     worker: str
@@ -46,7 +46,7 @@ class _SwarmQuestion(Value, frozen=True, kw_only=True):
 
 
 class SwarmWatcher:
-    """Shows a swarm until it is over. With `owner`, Ctrl-C cancels it."""
+    """Shows a swarm until it ends. With `owner`, Ctrl-C cancels it; without, it only stops watching."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class SwarmWatcher:
         self._reconnected_at = -SETTLED_S
 
     def watch(self, swarm: str) -> SwarmStatus:
-        """Returns when it is over, or nobody wants to see more of it."""
+        """Returns when the swarm has ended, or Ctrl-C stops watching it."""
         while True:
             try:
                 now = self._client.call("swarm_status", SwarmRequest(swarm_id=swarm), SwarmStatus)
@@ -103,9 +103,9 @@ class SwarmWatcher:
             time.sleep(TICK_S)
 
     def _reconnect(self) -> None:
-        """The swarm is journaled, and the next daemon takes it up."""
+        """The swarm is journaled, and the next daemon resumes it."""
         self._reconnected_at = time.monotonic()
-        self._board.line("the daemon ended; the next one takes the swarm up", "yellow")
+        self._board.line("the daemon ended; the next one resumes the swarm", "yellow")
         self._client.reconnect()
         self._cancelled = False
 
@@ -121,13 +121,13 @@ class SwarmWatcher:
         self._board.show(swarm_table(now, room, keys))
 
     def _print_task(self, task: TaskLine) -> None:
-        """A line for what is new; the table shows all but failures by itself."""
+        """A line for a new state; beside the table only for failures."""
         who = f"{task.id} {task.worker_id or ''}"  # in a race several have the task
         if self._states.get(who) == task.state:
             return
-        unheard = who not in self._states and task.state == "pending"
+        unstarted = who not in self._states and task.state == "pending"
         self._states[who] = task.state
-        if unheard or (self._table and task.state not in ("failed", "blocked")):
+        if unstarted or (self._table and task.state not in ("failed", "blocked")):
             return
         self._board.line(task_line(task), task_style(task))
 
@@ -147,12 +147,12 @@ class SwarmWatcher:
             self._asking.stop()
 
     def _handle_input(self, swarm: str) -> bool:
-        """What the person at the keyboard wants; True if things are no longer as they were."""
+        """Cancel on Ctrl-C, answer by a key; True if the swarm should be looked at immediately."""
         if self._interrupts.count and not self._owner:
             return True
         if self._interrupts.count and not self._cancelled:
             self._cancelled = self.interrupted = True
-            self._board.line("cancelling; Ctrl-C again leaves at once", "yellow")
+            self._board.line("cancelling; Ctrl-C again exits immediately", "yellow")
             request = SwarmCancelRequest(swarm_id=swarm, reason="Ctrl-C")
             self._client.send("swarm_cancel", request)
         for asked in list(self._open_questions.values())[:1]:
@@ -164,21 +164,21 @@ class SwarmWatcher:
 
 
 def task_line(task: TaskLine) -> str:
-    """A task's new state; if it is over, what it took and what came of it."""
+    """A task's new state; if it has ended, its time, cost and result."""
     where = f" on {task.provider}" if task.provider else ""
     took = (duration(task.seconds or 0), money(task.cost_usd) if task.tokens else "")
     over = task.state in ENDED_TASK_STATES and task.seconds is not None
     spent = f" ({', '.join(part for part in took if part)})" if over else ""
-    said = step_text(task)
+    step = step_text(task)
     shown = badge(task.state, task.evidence)
-    return f"{shown.mark} {task.id} {shown.words}{where}{spent}" + (f": {said}" if said else "")
+    return f"{shown.mark} {task.id} {shown.words}{where}{spent}" + (f": {step}" if step else "")
 
 
 @contextmanager
 def open_swarm_watcher(
     through: DaemonClient, swarm: str, *, silent: bool, owner: bool
 ) -> Generator[SwarmWatcher]:
-    """The screen and the keyboard for watching a swarm, put back whatever happens."""
+    """The board and the keyboard for watching a swarm; the terminal is restored afterwards."""
     leaving = f"{swarm} may still be running: `go-ent swarm cancel {swarm}` ends it"
     try:
         with (
@@ -194,4 +194,4 @@ def open_swarm_watcher(
 
 
 def _follow_hint(swarm: str) -> str:
-    return f"`go-ent swarm status {swarm} --follow` starts a new one and goes on"
+    return f"`go-ent swarm status {swarm} --follow` starts a new one and follows it"

@@ -1,7 +1,4 @@
-"""Shows one turn of a worker while it runs, and lets a person answer or cancel.
-
-The view is folded from the same events as the daemon's own.
-"""
+"""Shows a worker's turn while it runs, and lets a person answer questions or cancel it."""
 
 import time
 
@@ -77,10 +74,10 @@ class TurnFollower:
                 self._board.show(self._status_text(self._view))
 
     def _handle_input(self) -> None:
-        """What the person at the keyboard wants."""
+        """Cancel on Ctrl-C; answer the open question by a key."""
         if self._interrupts.count and not self._cancelled:
             self._cancelled = True
-            self._board.line("cancelling; Ctrl-C again leaves at once", "yellow")
+            self._board.line("cancelling; Ctrl-C again exits immediately", "yellow")
             request = CancelRequest(worker_id=self._worker, reason="Ctrl-C")
             self._client.send("worker_cancel", request)
         if self._view and self._view.questions:
@@ -133,7 +130,7 @@ def _is_end(event: AnyEvent, turn: int) -> bool:
 
 
 def event_line(event: AnyEvent) -> tuple[str, str] | None:
-    """The line that tells of an event, and its style; None for what is said in other ways."""
+    """The line for an event, and its style; None for events that have no line of their own."""
     match event:
         case PlanUpdated():
             done = sum(entry.status == "completed" for entry in event.entries)
