@@ -97,7 +97,7 @@ def test_the_doctor_names_who_is_out_without_a_daemon(
     said = capsys.readouterr().out
     assert "rate limited until" in said and "429: slow down" in said
     assert "go-ent providers reset mine" in said
-    assert "none is well now" in said
+    assert "all are unavailable now" in said
     monkeypatch.setenv("MY_KEY", "sk-another")
     run_cli(["doctor"])
     assert "rate limited" not in capsys.readouterr().out, "another account"

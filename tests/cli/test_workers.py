@@ -318,7 +318,7 @@ def test_providers_and_costs_are_shown(open_desk: OpenDesk) -> None:
         assert "deepseek/deepseek-coder" in shown
         names = [p["name"] for p in json.loads(desk.go_ent("providers", "--json").out)["providers"]]
         assert names == ["glm", "deepseek/deepseek-coder"]
-        assert desk.go_ent("costs").out == "nothing was spent yet\n"
+        assert desk.go_ent("costs").out == "nothing spent yet\n"
         assert json.loads(desk.go_ent("costs", "--by", "day", "--json").out)["by"] == "day"
 
 

@@ -25,11 +25,12 @@ def acp(
     allowed_tools: Annotated[
         str | None,
         typer.Option(
-            metavar="NAMES", help="Offer and run only these, e.g. Read,Grep,Glob; '': none."
+            metavar="NAMES",
+            help="The only tools it offers and runs, e.g. Read,Grep,Glob; '': none.",
         ),
     ] = None,
     login: Annotated[
-        bool, typer.Option("--login", help="Say which models it can ask, or how to give it a key.")
+        bool, typer.Option("--login", help="List the models it can use, or how to give it a key.")
     ] = False,
 ) -> int:
     """Serve an editor (any ACP client) on stdin and stdout with go-ent's own agent."""
@@ -48,14 +49,14 @@ def acp(
 
 
 def log_in() -> int:
-    """Well if there is a model to ask; how to give a key, if there is none."""
+    """List the models that the agent can use; fail with instructions if there is none."""
     found = anyio.run(_ready_models)
     if isinstance(found, AuthRequired):
         raise CommandError(str(found), 1)
-    print("go-ent's agent can ask:")
+    print("go-ent's agent can use:")
     for model in found:
         print(f"  {model.id}")
-    print("There is nothing to do. In your editor, begin a new session.")
+    print("No login is needed. Start a new session in your editor.")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The command `go-ent classify`: what a task is, from its words alone."""
+"""The command `go-ent classify`: a task's type, complexity and size."""
 
 import sys
 import time
@@ -33,7 +33,7 @@ _encode = msgspec.json.Encoder().encode
 def classify(
     task: Annotated[
         str | None,
-        typer.Argument(metavar="TASK", help="What to do, whole; '-' reads it from stdin."),
+        typer.Argument(metavar="TASK", help="The whole task; '-' reads it from stdin."),
     ] = None,
     *,
     jsonl: Annotated[
@@ -49,15 +49,17 @@ def classify(
 ) -> int:
     """Classify a task by type, complexity and size, with reasons. Starts nothing."""
     if (task is None) == (jsonl is None):
-        raise CommandError("say what to classify: a TASK, or --jsonl FILE for many", 2)
+        raise CommandError("give a TASK, or --jsonl FILE for many", 2)
     if jsonl is not None and file:
-        raise CommandError("--file goes with one TASK; with --jsonl name the files in the text", 2)
+        raise CommandError(
+            "--file works with one TASK; with --jsonl, name the files in the text", 2
+        )
     if jsonl is not None:
         with _open_lines(jsonl) as lines:
             return _classify_lines(lines)
     words = sys.stdin.read() if task == "-" else task or ""
     if not words.strip():
-        raise CommandError("the task is empty: say what is to be done", 2)
+        raise CommandError("the task is empty", 2)
     told = _classify_task(TaskText(text=words, files=tuple(file or ())))
     print_reply(told, _show_classification, json=json)
     return 0
@@ -81,14 +83,14 @@ def _show_classification(told: Classification) -> None:
 
 
 class _LineMistake(Value, frozen=True, kw_only=True):
-    """The answer to a line that is no task."""
+    """The answer to a line that is not a task."""
 
     line: int
     error: str
 
 
 def _classify_lines(lines: BinaryIO) -> int:
-    """A line out for each line in, in order, while they come; exit code 1 if one was bad."""
+    """Answer each line with one line, in order, as they arrive; exit code 1 if one was bad."""
     bad = done = 0
     told = time.monotonic()
     for number, line in _numbered_lines(lines):
@@ -104,12 +106,12 @@ def _classify_lines(lines: BinaryIO) -> int:
             told = time.monotonic()
             print_notice(f"{done} tasks classified")
     if bad:
-        print_notice(f"{bad} of {done} lines are no tasks; each is answered with its number")
+        print_notice(f"{bad} of {done} lines are not tasks; each is answered with its number")
     return BAD_LINES if bad else 0
 
 
 def _numbered_lines(lines: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Lines that say something. One without end is cut, and then read as a mistake."""
+    """Lines that are not blank. One that is too long is cut, and becomes a mistake."""
     number = 0
     while line := lines.readline(MAX_LINE):
         number += 1
@@ -121,10 +123,10 @@ def _numbered_lines(lines: BinaryIO) -> Iterator[tuple[int, bytes]]:
 
 
 def _classify_line(line: bytes) -> bytes:
-    """The same object with what was found; its own `type` is a label, and is not looked at."""
+    """The same object with the classification; its own `type` is a label, and is not read."""
     given = _decode_object(line)
     if "text" not in given:
-        raise LookupError("it has no 'text'")
+        raise LookupError("there is no 'text'")
     told = classify_text(TaskText(text=_decode_text(given["text"])), weights=load_weights())
     found = {
         "type": told.type,

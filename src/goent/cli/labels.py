@@ -37,7 +37,6 @@ def short_number(number: int) -> str:
 
 
 def byte_size(count: int) -> str:
-    """Of so many bytes."""
     figure, unit = float(count), "B"
     for larger in ("KiB", "MiB", "GiB"):
         if figure < KIBI:
@@ -79,7 +78,7 @@ def duration(seconds: float) -> str:
 
 
 def age(timestamp: str) -> str:
-    """How long ago; the timestamp is the API's."""
+    """How long ago a timestamp of the API was."""
     then = datetime.fromisoformat(timestamp)
     return duration(max(0.0, (datetime.now(UTC) - then).total_seconds()))
 
@@ -96,7 +95,7 @@ def lines_changed(added: int | None, removed: int | None) -> str:
 
 
 def relative_path(path: str, base: str | Path) -> str:
-    """The path as seen from there, if it lies below."""
+    """The path relative to the base, if it lies below it."""
     here = Path(base)
     return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
 
@@ -120,7 +119,7 @@ STATE_STYLES: Final[Mapping[TaskState, str]] = {
 
 
 class Badge(Value, frozen=True, kw_only=True):
-    """A mark, the words beside it, and the colour of both."""
+    """A mark, its words, and the colour of both."""
 
     mark: str
     words: str
@@ -136,7 +135,7 @@ class Badge(Value, frozen=True, kw_only=True):
 
 
 def badge(state: TaskState, evidence: Evidence | None) -> Badge:
-    """Green is verified work alone, red is failed or refuted work; a claim has no colour."""
+    """Only verified work is green; failed or refuted work is red; a claim has no colour."""
     return Badge(
         mark=outcome_mark(state, evidence) or STATE_MARKS[state],
         words=outcome_words(state, evidence),

@@ -1,4 +1,4 @@
-"""Commands about the project and go-ent itself: costs, doctor, init, trust, daemon, mcp, acp, gc."""
+"""The commands `costs`, `gc`, `mcp` and `daemon`."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,10 +22,10 @@ from goent.domain.workspace import KeptSpace
 def costs(
     *,
     by: Annotated[
-        Literal["provider", "model", "worker", "day"], typer.Option(help="What makes a line.")
+        Literal["provider", "model", "worker", "day"], typer.Option(help="One row for each.")
     ] = "provider",
     all_projects: Annotated[
-        bool, typer.Option("--all-projects", help="Not of this project alone.")
+        bool, typer.Option("--all-projects", help="Include all your projects.")
     ] = False,
     json: JsonOption = False,
 ) -> int:
@@ -68,11 +68,11 @@ def daemon_status(*, json: JsonOption = False) -> int:
 def daemon_stop(
     *,
     force: Annotated[
-        bool, typer.Option("--force", help="Even if workers are busy or it is stuck.")
+        bool, typer.Option("--force", help="Even if workers are busy, or the daemon hangs.")
     ] = False,
     json: JsonOption = False,
 ) -> int:
-    """End the daemon of this project. Workers end with it, what they did is kept."""
+    """Stop the daemon of this project. Its workers end too; their work is kept."""
     stopped = stop_daemon(Path.cwd(), force=force)
     if json:
         print_json(StopReply(stopping=stopped))
@@ -85,13 +85,13 @@ def mcp(
     *,
     embedded: Annotated[
         bool,
-        typer.Option("--embedded", help="Without a daemon: everything lives in this process."),
+        typer.Option("--embedded", help="Without a daemon: run everything in this process."),
     ] = False,
     http: Annotated[
-        bool, typer.Option("--http", help="On loopback HTTP instead, until Ctrl-C.")
+        bool, typer.Option("--http", help="Serve on loopback HTTP instead, until Ctrl-C.")
     ] = False,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="For --http; 0 is any that is free.")
+        int, typer.Option(min=0, max=65535, help="For --http; 0 picks a free one.")
     ] = 0,
     json: JsonOption = False,
 ) -> int:
@@ -103,7 +103,7 @@ def mcp(
     if http and embedded:
         raise CommandError("--http is served by the daemon: leave out --embedded", 2)
     if not http and (port or json):
-        raise CommandError("--port and --json go with --http", 2)
+        raise CommandError("--port and --json need --http", 2)
     if http:
         return hold_http_listener(Path.cwd(), port, json=json)
     if embedded:
@@ -116,7 +116,7 @@ def mcp(
 
 SPACE_HEADS = ("WORKER", "STATE", "SIZE", "BRANCH", "FOLDER")
 KEPT_REASONS = {
-    "unmerged": "unmerged: merge the branch, or `go-ent gc --remove WORKER` and lose the work",
+    "unmerged": "unmerged: merge the branch, or discard the work with `go-ent gc --remove WORKER`",
     "broken": "broken: the folder or its branch is gone; `go-ent gc --remove WORKER` forgets it",
 }
 
@@ -126,7 +126,7 @@ def gc(
     remove: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="WORKER", help="Remove this worker's folder and branch, also if not merged."
+            metavar="WORKER", help="Remove this worker's folder and branch even if not merged."
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only list them.")] = False,
@@ -150,7 +150,7 @@ def _show_spaces(done: ClearReply) -> None:
     for space in done.removed:
         print(strip_controls(_removed_line(space)))
     if not done.kept:
-        print("no worker's folder is kept")
+        print("no workers' folders are kept")
         return
     show_table(SPACE_HEADS, map(_space_row, done.kept))
     for line in _kept_lines(done):

@@ -1,4 +1,4 @@
-"""Enters go-ent in a project's .mcp.json, and lists the models that its agent can use."""
+"""The command `go-ent init`: writes settings, and enters go-ent in the project's .mcp.json."""
 
 import os
 import sys
@@ -20,7 +20,7 @@ from goent.system.project_folders import UnsafeFolder, find_project
 
 
 class InitResult(Value, frozen=True, kw_only=True):
-    """What `init` wrote."""
+    """The files that `init` wrote."""
 
     project: str
     written: tuple[str, ...]
@@ -29,18 +29,18 @@ class InitResult(Value, frozen=True, kw_only=True):
 def init(
     *,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace a go-ent entry that .mcp.json already has.")
+        bool, typer.Option("--force", help="Replace an existing go-ent entry in .mcp.json.")
     ] = False,
     json: JsonOption = False,
 ) -> int:
     """Set up this project: settings in .goent/, and go-ent as an MCP server in .mcp.json.
 
-    Settings that exist are left alone, and so are the other servers.
+    Existing settings and other servers are left alone.
     """
     project = find_project(Path.cwd())
     servers = project / ".mcp.json"
     try:
-        check_writable(project)  # first: what is refused has changed nothing
+        check_writable(project)  # first, so that a refusal has changed nothing
         entered = add_mcp_server(servers, replace=force)
         written = write_starter(project)
         trust_starter(project, os.environ, written)
@@ -54,11 +54,11 @@ def init(
     if json:
         print_json(InitResult(project=str(project), written=tuple(changed)))
         return 0
-    for name in changed or ["nothing: everything is there already"]:
+    for name in changed or ["nothing to do: everything exists already"]:
         print(f"wrote {name}" if changed else name)
     print(
         f"\nNext, in {project}:\n"
-        "  go-ent doctor       what is there, what is missing\n"
+        "  go-ent doctor       what works, what is missing\n"
         "  go-ent providers    the models your keys give you\n"
         "  go-ent trust        allow what you wrote in .goent/\n"
         '  go-ent run "…"      a first task\n'
@@ -69,7 +69,7 @@ def init(
 
 SERVER_NAME = "go-ent"
 MAX_BYTES = 16_000_000
-REPAIR_HINT = "nothing was changed. Mend it, or move it away, and run `go-ent init` again"
+REPAIR_HINT = "nothing was changed. Fix it, or move it away, and run `go-ent init` again"
 
 
 class _McpServerEntry(msgspec.Struct, frozen=True):
@@ -78,7 +78,7 @@ class _McpServerEntry(msgspec.Struct, frozen=True):
 
 
 def add_mcp_server(path: Path, *, replace: bool) -> bool:
-    """Enter go-ent among a project's MCP servers; everything else in the file stays. True if changed."""
+    """Add go-ent to a project's MCP servers, keeping the rest of the file. True if it changed."""
     document = _read_document(path)
     servers = document.setdefault("mcpServers", {})
     if not isinstance(servers, dict):
@@ -107,12 +107,12 @@ def _read_document(path: Path) -> dict[str, object]:
         return msgspec.json.decode(text.removeprefix(b"\xef\xbb\xbf"), type=dict[str, object])
     except msgspec.DecodeError as error:
         raise CommandError(
-            f"{str(path)!r} is no JSON object ({error}): {REPAIR_HINT}", 2
+            f"{str(path)!r} is not a JSON object ({error}): {REPAIR_HINT}", 2
         ) from error
 
 
 def _write_document(path: Path, text: bytes) -> None:
-    """Whole or not at all: a full disk must not cost anybody their servers."""
+    """Write all or nothing: a full disk must not lose the other servers."""
     try:
         with plain_folder(path.parent) as folder:
             folder.replace(path.name, text)
@@ -123,7 +123,7 @@ def _write_document(path: Path, text: bytes) -> None:
 
 
 def _own_command() -> str:
-    """`go-ent` where the PATH has it, else where this one is."""
+    """`go-ent` if it is on the PATH, else the path of this one."""
     if find_program(SERVER_NAME, os.environ):
         return SERVER_NAME
     beside = Path(sys.executable).with_name(SERVER_NAME)

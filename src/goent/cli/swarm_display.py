@@ -1,7 +1,4 @@
-"""Draws swarms: the table while one runs, its summary, its conflicts and what was merged.
-
-From a status to something that can be drawn, within the room that there is; nothing is asked.
-"""
+"""Draws swarms: the table while one runs, its summary, its conflicts and its merge."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -31,7 +28,7 @@ from goent.domain.swarm_messages import (
 from goent.domain.types import Failure, Value
 from goent.domain.workspace import Conflict, ConflictKind
 
-# Where there is no room for all rows, those that somebody may have to do with come first.
+# Where there is no room for all rows, those that may need attention come first.
 STATE_RANKS: Final[Mapping[TaskState, int]] = {
     "waiting": 0,
     "failed": 1,
@@ -48,14 +45,14 @@ MIN_ROWS: Final = 3
 
 
 class DrawingSize(Value, frozen=True, kw_only=True):
-    """What there is to draw on. `height` None: as much as is needed."""
+    """The room for drawing. `height` None: as much as is needed."""
 
     width: int
     height: int | None = None
 
 
 def swarm_table(now: SwarmStatus, room: DrawingSize, keys: str = "") -> "drawing.RenderableType":
-    """The tasks, the bar, and the keys that count if a question is open."""
+    """The tasks, the bar, and the keys that answer an open question."""
     tasks, hidden = _fitting_tasks(now.tasks, room.height)
     rows = [_board_row(task, roomy=room.width >= WIDE_TERMINAL) for task in tasks]
     below = [drawing.Text(f"  … and {hidden}", style="dim")] if hidden else []
@@ -92,7 +89,7 @@ def _foot_parts(now: SwarmStatus) -> Sequence[str]:
 
 
 def _fitting_tasks(tasks: Sequence[TaskLine], height: int | None) -> tuple[Sequence[TaskLine], str]:
-    """The rows that there is room for, in their order, and what the others are."""
+    """The rows that there is room for, in their order, and counts of the others."""
     if height is None or len(tasks) <= height - ROWS_AROUND:
         return tasks, ""
     rows = max(MIN_ROWS, height - ROWS_AROUND - 1)
@@ -119,9 +116,9 @@ def _board_row(task: TaskLine, *, roomy: bool) -> BoardRow:
 
 
 def step_text(task: TaskLine) -> str:
-    """What it is at, or what came of it."""
+    """The current step, or the result."""
     if task.failure and task.state not in ENDED_TASK_STATES:
-        return f"again, after {task.failure.kind}"
+        return f"retry after {task.failure.kind}"
     if task.failure:
         return f"{task.failure.kind}: {' '.join(task.failure.message.split())}".rstrip(": ")
     if task.state == "completed":
@@ -130,7 +127,7 @@ def step_text(task: TaskLine) -> str:
 
 
 def _step_with_evidence(task: TaskLine) -> str:
-    """What came of it begins with what that rests on."""
+    """The step or result, behind its evidence."""
     said = step_text(task)
     if task.failure and task.failure.kind == task.evidence:
         return said
@@ -158,7 +155,7 @@ def task_style(task: TaskLine) -> str:
 
 
 def provider_name(task: TaskLine, *, roomy: bool) -> str:
-    """Where the room is short, `zai/glm-5.3` is `glm-5.3`."""
+    """On a narrow terminal, `zai/glm-5.3` is `glm-5.3`."""
     name = task.provider or ""
     return name if roomy else name.rpartition("/")[2]
 
@@ -168,14 +165,14 @@ def attempts_text(task: TaskLine) -> str:
 
 
 def task_cost(task: TaskLine) -> str:
-    """What it has cost; nothing before the first call, and no number that is not known."""
+    """The cost so far; nothing before the first call, `?` where it is unknown."""
     if not task.tokens:
         return ""
     return "?" if task.cost_usd is None else money(task.cost_usd)
 
 
 def changes_text(task: TaskLine) -> str:
-    """The lines it changed, and in how many files."""
+    """The changed lines, and in how many files."""
     if not task.files:
         return "no edits" if task.state == "completed" else ""
     return f"+{task.added} -{task.removed}, {task.files} file{'s' * (task.files > 1)}"
@@ -186,8 +183,8 @@ CONFLICT_KINDS: Final[Mapping[ConflictKind, str]] = {
     "hunk_conflict": "the same lines, changed differently",
     "delete_modify": "deleted by one, changed by another",
     "rename": "renamed by one, changed or renamed by another",
-    "binary": "no text, and changed by several",
-    "mode": "made executable by one and not by another",
+    "binary": "not text, and changed by several",
+    "mode": "made executable by one but not by another",
     "semantic": "merges, but a verify command fails on the merge",
     "file_overlap": "the same file, edited by several",
 }
@@ -203,23 +200,23 @@ SHORT_COMMIT: Final = 10
 
 
 def is_complete(merged: SwarmMergeReply) -> bool:
-    """Nothing was left out, and no check failed."""
+    """Whether nothing was left out, and no check failed."""
     return not merged.left and merged.evidence != "refuted"
 
 
 def show_merged(merged: SwarmMergeReply, *, dry_run: bool = False) -> None:
-    """What is on the branch now, what the checks said, and what is left."""
+    """What was merged, what the checks said, and what was left out."""
     print_text(*_merge_headline(merged, dry_run=dry_run))
     rows = [(" " if at else "verify", check_text(check)) for at, check in enumerate(merged.verify)]
-    rows.append(("applied", f"{merged.applied} is there now" if merged.applied else ""))
+    rows.append(("applied", f"{merged.applied} was fast-forwarded" if merged.applied else ""))
     rows += [(" " if at else "note", note) for at, note in enumerate(merged.notes)]
     show_rows(rows)
     show_conflicts(merged.conflicts)
     show_left_over(merged.left)
     if merged.branch and merged.merged and not merged.applied and not dry_run:
-        steps = [(f"git diff HEAD...{merged.branch}", "see it")]
+        steps = [(f"git diff HEAD...{merged.branch}", "review it")]
         if merged.evidence != "refuted":
-            steps.append((f"git merge {merged.branch}", "take it"))
+            steps.append((f"git merge {merged.branch}", "merge it"))
         show_next_steps(steps)
 
 
@@ -239,7 +236,7 @@ def _merge_headline(merged: SwarmMergeReply, *, dry_run: bool) -> tuple[str, str
 
 
 def show_conflicts(conflicts: Sequence[Conflict]) -> None:
-    """Apart by kind, each with its hunks."""
+    """Conflicts by kind, each with its hunks."""
     for kind, meaning in CONFLICT_KINDS.items():
         alike = [conflict for conflict in conflicts if conflict.kind == kind]
         if alike:
@@ -252,7 +249,7 @@ def show_conflicts(conflicts: Sequence[Conflict]) -> None:
 
 
 def hunk_text(hunk: str) -> "drawing.Text":
-    """Each side of a conflict in a colour of its own; lines of a diff as in a diff."""
+    """Each side of a conflict in its own colour; diff lines as in a diff."""
     drawn: list[drawing.Text] = []
     side = ""
     for line in strip_controls(hunk).rstrip("\n").split("\n"):
@@ -264,7 +261,7 @@ def hunk_text(hunk: str) -> "drawing.Text":
 
 
 def show_left_over(left: Sequence[LeftOver]) -> None:
-    """What is not in the merge, and exactly what to do about it."""
+    """What is not in the merge, and what to do about it."""
     plain: dict[str, list[str]] = {}
     for one in left:
         if not one.instructions:
@@ -278,7 +275,7 @@ def show_left_over(left: Sequence[LeftOver]) -> None:
 
 
 def show_next_steps(steps: Sequence[tuple[str, str]]) -> None:
-    """Commands, and what each is for."""
+    """Commands, and the purpose of each."""
     if not steps:
         return
     print_text("\nnext:")
@@ -291,17 +288,17 @@ UNFINISHED_STATES: Final = ("failed", "cancelled", "blocked")
 
 
 def swarm_has_succeeded(result: SwarmResult | SwarmStatus) -> bool:
-    """Every task completed, and none refuted."""
+    """Whether every task completed and none was refuted."""
     return all(task.state == "completed" and task.evidence != "refuted" for task in result.tasks)
 
 
 def task_failures(result: SwarmResult) -> Sequence[Failure]:
-    """Why tasks failed, but for those that only waited for one that did."""
+    """Why tasks failed, without those that were only blocked by another."""
     return [task.failure for task in result.tasks if task.failure and task.state != "blocked"]
 
 
 def show_swarm_status(now: SwarmStatus) -> None:
-    """How it stands, once."""
+    """The current state, once."""
     console = make_console()
     _show_title(now)
     print_renderable(console, swarm_table(now, DrawingSize(width=console.width)))
@@ -314,7 +311,7 @@ def show_swarm_status(now: SwarmStatus) -> None:
 
 
 def show_swarm_summary(result: SwarmResult, *, merging: bool = False) -> None:
-    """All that came of it. If it is merged already, that is told by itself."""
+    """The whole result. `merging`: the merge is shown afterwards, by itself."""
     _show_title(result)
     _show_tasks(result.tasks)
     for task in result.tasks:
@@ -359,7 +356,7 @@ def _show_tasks(tasks: Sequence[TaskLine]) -> None:
 
 
 def _task_row(task: TaskLine, *, roomy: bool) -> Mapping[str, str]:
-    """Where the room is short, evidence stands for the state that it implies."""
+    """On a narrow terminal, evidence replaces the state that it implies."""
     evidence = task.evidence or ""
     tells = task.state == "completed" or evidence == "refuted"
     short = evidence if evidence and tells else task.state
@@ -379,21 +376,17 @@ def _task_row(task: TaskLine, *, roomy: bool) -> Mapping[str, str]:
 
 def _show_totals(result: SwarmResult) -> None:
     rows = [
-        (name, str(part.workers), short_number(part.usage.total), _known_cost(part.cost_usd))
+        (name, str(part.workers), short_number(part.usage.total), money(part.cost_usd))
         for name, part in result.totals.items()
     ]
     if len(rows) > 1:
         parts = result.totals.values()
         workers = sum(part.workers for part in parts)
         tokens = sum(part.usage.total for part in parts)
-        rows.append(("total", str(workers), short_number(tokens), _known_cost(result.cost_usd)))
+        rows.append(("total", str(workers), short_number(tokens), money(result.cost_usd)))
     if rows:
         print_text("")
         show_table(("PROVIDER", "WORKERS", "TOKENS", "COST"), rows)
-
-
-def _known_cost(usd: float | None) -> str:
-    return "unknown" if usd is None else money(usd)
 
 
 def _next_steps(result: SwarmResult) -> Sequence[tuple[str, str]]:
@@ -404,14 +397,14 @@ def _next_steps(result: SwarmResult) -> Sequence[tuple[str, str]]:
         what = undone[0].id if len(undone) == 1 else f"{len(undone)} tasks"
         retry = f"go-ent swarm retry {result.swarm_id}"
         if failed:
-            steps.append((f"{retry} --elsewhere", f"{what} again, on another provider"))
+            steps.append((f"{retry} --elsewhere", f"retry {what} on another provider"))
         else:
-            steps.append((retry, f"{what} again"))
-        output = f"what the worker of {failed[0].id} said and did" if failed else ""
+            steps.append((retry, f"retry {what}"))
+        output = f"messages and tool calls of {failed[0].id}" if failed else ""
         steps += [(f"go-ent output {t.worker_id}", output) for t in failed[:1] if t.worker_id]
     if result.plan.order:
         merge = f"go-ent swarm merge {result.swarm_id}"
-        steps.append((merge, "join the work on a branch, checked"))
+        steps.append((merge, "merge the work into a branch, checked"))
     return steps
 
 
