@@ -130,7 +130,7 @@ def test_trials_that_were_not_made_are_told_with_the_reason(
     show_run_summary(read(*trials(GOOD, 1)), out, exit_code=3)
     said = capsys.readouterr().out
     assert "! stopped: the budget of $1.00 is spent; 2 of 3 trials were not made\n" in said
-    assert "! not all trials were made: 1 of 1 case" in said
+    assert "! some trials did not run: 1 of 1 case" in said
     print_summary_json(read(*trials(GOOD, 1)), out, exit_code=3)
     told = json.loads(capsys.readouterr().out)
     assert (told["unrun"], told["stopped"], told["result"]) == (2, why, "errors")

@@ -55,7 +55,7 @@ def test_each_task_has_a_line_and_each_failure_its_reason(capsys: Capture):
         "next:",
         f"  go-ent swarm retry {SWARM} --elsewhere  retry lint on another provider",
         "  go-ent output w-lint                    messages and tool calls of lint",
-        f"  go-ent swarm merge {SWARM}              join the work on a branch, checked",
+        f"  go-ent swarm merge {SWARM}              merge the work into a branch, checked",
     ]
 
 

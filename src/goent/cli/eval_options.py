@@ -16,16 +16,16 @@ from goent.system.project_folders import find_project
 
 
 def require_finite(value: float | None) -> float | None:
-    """A number that can be compared: `nan` is below no limit, and `inf` is none."""
+    """Refuse `nan` and `inf`, which bound nothing."""
     if value is not None and not math.isfinite(value):
-        raise typer.BadParameter(f"{value!r} is no number to go by; give a finite one.")
+        raise typer.BadParameter(f"{value!r} must be a finite number.")
     return value
 
 
 def parse_folder(path: str) -> Path:
-    """An empty variable in somebody's script means no folder, and least of all the one where it runs."""
+    """Refuse the value of an unset variable: it does not mean the current folder."""
     if not path:
-        raise typer.BadParameter("'' is no folder; name one, or leave the option out.")
+        raise typer.BadParameter("'' is not a folder; name one, or leave the option out.")
     return Path(path)
 
 
@@ -33,34 +33,38 @@ SuitesArgument = Annotated[
     list[Path],
     typer.Argument(
         metavar="SUITE...",
-        help="Files of cases (*.yaml, *.jsonl), or folders that hold *.eval.yaml.",
+        help="Suite files (*.yaml, *.jsonl), or folders with *.eval.yaml.",
         show_default=False,
     ),
 ]
 TargetsOption = Annotated[
     list[str] | None,
-    typer.Option("--target", "-t", metavar="NAME", help="Instead of the suites' own; repeatable."),
+    typer.Option(
+        "--target", "-t", metavar="NAME", help="Replaces the suites' targets; repeatable."
+    ),
 ]
 TargetsFileOption = Annotated[
     Path | None,
     typer.Option(
         "--targets",
         metavar="FILE",
-        help="Instead of the .goent/targets.yaml nearest to each suite.",
+        help="Replaces the .goent/targets.yaml nearest to each suite.",
         show_default=False,
     ),
 ]
 IdsOption = Annotated[
     list[str] | None,
-    typer.Option("--id", metavar="PATTERN", help="Only cases with such ids; repeatable."),
+    typer.Option("--id", metavar="PATTERN", help="Only cases with matching ids; repeatable."),
 ]
 TagsOption = Annotated[
     list[str] | None,
-    typer.Option("--tag", metavar="TAG", help="Only cases with this tag; repeated: with all."),
+    typer.Option(
+        "--tag", metavar="TAG", help="Only cases with this tag; repeated: with all of them."
+    ),
 ]
 WithoutTagsOption = Annotated[
     list[str] | None,
-    typer.Option("--exclude-tag", metavar="TAG", help="No case with this tag; repeatable."),
+    typer.Option("--exclude-tag", metavar="TAG", help="No cases with this tag; repeatable."),
 ]
 ThresholdOption = Annotated[
     float | None,
@@ -68,41 +72,36 @@ ThresholdOption = Annotated[
         min=0,
         max=1,
         callback=require_finite,
-        help="The score that passes; default: the case's or the suite's, or 0.8.",
+        help="The passing score; default: the case's, the suite's, or 0.8.",
     ),
 ]
 JudgeOption = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME", help="Who judges where nobody else is named: a target, or provider/model."
-    ),
+    typer.Option(metavar="NAME", help="The default judge: a target, or provider/model."),
 ]
 CompatOption = Annotated[
     Literal["agentv"] | None,
-    typer.Option(help="Judge exactly as AgentV 4 does, its oddities included."),
+    typer.Option(help="Grade exactly as AgentV 4 does, quirks included."),
 ]
 
 INDEX_FILE = "index.jsonl"
 RunFolderArgument = Annotated[
     Path,
-    typer.Argument(metavar="OUT", help="The folder that a run has written.", show_default=False),
+    typer.Argument(metavar="OUT", help="A run's folder.", show_default=False),
 ]
 
 NewestRunArgument = Annotated[
     Path | None,
-    typer.Argument(
-        metavar="[OUT]", help="The folder that a run has written; default: the newest run's."
-    ),
+    typer.Argument(metavar="[OUT]", help="A run's folder; default: the newest run's."),
 ]
 
 
 def newest_run() -> Path:
-    """Of this project; it is told which one. Raises `RequestError` if there is none."""
+    """The project's newest run, named on stderr. Raises `RequestError` if there is none."""
     runs = stored_runs(find_project(Path.cwd()))
     if not runs:
         raise RequestError(
-            f"no run is kept in {RUNS_FOLDER}: name the folder that a run has written, or make one "
-            "by `go-ent eval run SUITE`"
+            f"no runs in {RUNS_FOLDER}: name a run's folder, or start one with `go-ent eval run SUITE`"
         )
     print_notice(f"the newest run: {runs[0]}")
     return runs[0]
@@ -113,7 +112,7 @@ def run_folder_of(out: Path) -> Path:
 
 
 def manifest_of(folder: Path) -> RunManifest | None:
-    """What the run was asked for and came to; None if that is not kept there."""
+    """The run's manifest; None if the folder has none."""
     try:
         return read_manifest(folder)
     except RequestError:
@@ -121,11 +120,11 @@ def manifest_of(folder: Path) -> RunManifest | None:
 
 
 def rows_of(out: Path) -> Rows:
-    """Its rows. Lines that are none are told on stderr; the others count."""
+    """The run's rows. Damaged lines are reported on stderr and do not count."""
     manifest = manifest_of(run_folder_of(out))
     if manifest and manifest.ended is None and not (run_folder_of(out) / INDEX_FILE).exists():
         raise RequestError(
-            f"no trial has ended yet in {str(run_folder_of(out))!r}; go on with the run by "
+            f"no trial has ended yet in {str(run_folder_of(out))!r}; resume the run with "
             f"`go-ent eval run SUITE --out {run_folder_of(out)} --resume`"
         )
     found = current_rows(read_rows(run_folder_of(out) / INDEX_FILE), run_folder_of(out))

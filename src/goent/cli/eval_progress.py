@@ -24,12 +24,12 @@ from goent.evals.reports.trial_evidence import failure_reason, short_reason
 from goent.evals.runner.attempt_recorder import RunPlan, RunWatcher
 from goent.evals.traces import TargetFailure
 
-RATE_WINDOW_S = 30.0  # the rate is that of the last so many seconds
+RATE_WINDOW_S = 30.0  # the rate is measured over this time
 LAST_FAILURES = 5
 
 
 class RunningTrial(NamedTuple):
-    """A trial that is under way."""
+    """A running trial."""
 
     target: str
     suite: str
@@ -38,7 +38,7 @@ class RunningTrial(NamedTuple):
 
 
 class RetriedAttempt(NamedTuple):
-    """An attempt that failed and is made again, `by` the same target or the next fallback."""
+    """A failed attempt that is retried, `by` the same target or the next fallback."""
 
     attempt: CaseAttempt
     failure: TargetFailure
@@ -47,7 +47,7 @@ class RetriedAttempt(NamedTuple):
 
 
 class ProgressSnapshot(Value, frozen=True, kw_only=True):
-    """A look at the run. `ended` counts what ended since it was started, `done` also what is from before."""
+    """The run at one moment. `ended` counts trials that ended in this run, `done` earlier ones too."""
 
     total: int
     done: int
@@ -69,7 +69,7 @@ class ProgressSnapshot(Value, frozen=True, kw_only=True):
 
 
 class ProgressCounter:
-    """Told by the run, looked at by whoever draws, which may be another thread."""
+    """Counts trials, and takes snapshots of the counts, possibly from another thread."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -156,7 +156,7 @@ class ProgressCounter:
         return self._passed + self._failed + self._errors + self._skipped
 
     def _remove_running(self, ended: RunningTrial) -> None:
-        """A fallback may have run it: then it began under another target's name."""
+        """Remove a trial; a fallback may have started it under another target's name."""
         if ended in self._running:
             del self._running[ended]
             return
@@ -170,7 +170,7 @@ class ProgressCounter:
             self._looks.popleft()
 
     def _rate(self, now: float, target: str | None) -> float | None:
-        """Trials a second, of one target or of all, lately; over all of the time if lately none has ended."""
+        """Recent trials per second, of one target or all; over the whole run if none ended recently."""
         then, counts = self._looks[0]
         before, ended = (
             each.total() if target is None else each[target] for each in (counts, self._by_target)
@@ -180,7 +180,7 @@ class ProgressCounter:
         return ended / (now - self._started) if ended and now > self._started else None
 
     def _left_s(self, now: float, rate: float | None) -> float | None:
-        """Until the last target is done: each goes at a pace of its own, and none takes another's trials."""
+        """Time until the slowest target is done, each at its own rate."""
         if not rate:
             return None
         times = [(self.total - self.done) / rate]
@@ -242,16 +242,16 @@ def _count_line(now: ProgressSnapshot) -> "drawing.Text":
     if now.skipped:
         parts.append((f"- {now.skipped:,} skipped", "dim"))
     if now.retries:
-        parts.append((f"↻ {now.retries:,} tried again", "yellow"))
+        parts.append((f"↻ {now.retries:,} retried", "yellow"))
     if kept:
-        parts.append((f"{kept:,} from before", "dim"))
+        parts.append((f"{kept:,} already done", "dim"))
     parts.append((cost_text(now), ""))
     spaced = [part for each in parts for part in (each, ("   ", ""))]
     return styled_line(*spaced[:-1])
 
 
 def cost_text(now: ProgressSnapshot) -> str:
-    """What it has cost: unknown is not 0."""
+    """The cost so far; unknown costs are not counted as 0."""
     if not now.ended:
         return ""
     judges = f", judges {money(now.judges_usd)}" if now.judges_usd else ""
@@ -295,7 +295,7 @@ def _trial_name(one: RunningTrial) -> str:
 
 
 def _failure_line(one: Row | RetriedAttempt, reason: ReasonOf, width: int) -> "drawing.Text":
-    """Names may take half of the line: the reason is what somebody looks for."""
+    """A failure; its name takes at most half of the line, for the reason matters more."""
     if isinstance(one, RetriedAttempt):
         return styled_line((retry_line(one), "yellow"))
     style = "red" if one.scored else "yellow"
@@ -307,8 +307,8 @@ def retry_line(one: RetriedAttempt) -> str:
     case = f"{one.attempt.case.suite} / {one.attempt.case.id} · {one.attempt.target}"
     why = shorten_line(f"{one.failure.kind}: {one.failure.message}")
     if one.by != one.attempt.target:
-        return f"↻ {strip_controls(case)}, now {strip_controls(one.by)} is asked: {why}"
-    return f"↻ {strip_controls(case)} again in {one.again_in_s:.3g} s: {why}"
+        return f"↻ {strip_controls(case)}, retrying on {strip_controls(one.by)}: {why}"
+    return f"↻ {strip_controls(case)} retry in {one.again_in_s:.3g} s: {why}"
 
 
 LOGS_TITLE = "OpenCode logs:"
@@ -390,9 +390,9 @@ def open_progress(*, silent: bool = False) -> Generator[RunWatcher]:
 
 
 def plan_text(plan: RunPlan) -> str:
-    kept = f", {plan.kept} of them from before" if plan.kept else ""
+    kept = f", {plan.kept} of them already done" if plan.kept else ""
     trials = f"{plan.total} trial{'s' * (plan.total != 1)}{kept}"
-    return f"{trials}, for {', '.join(plan.targets) or 'nobody'}; all is kept in {plan.out}"
+    return f"{trials}, for {', '.join(plan.targets) or 'no target'}; results go to {plan.out}"
 
 
 def ended_line(row: Row) -> str:

@@ -23,12 +23,12 @@ from goent.cli.eval_options import (
     rows_of,
     run_folder_of,
 )
+from goent.cli.labels import relative_path
 from goent.cli.terminal import print_notice, print_text, strip_controls
 from goent.domain.errors import GoentError, RequestError
 from goent.domain.types import Value
 from goent.evals.eval_results import Row, Rows, read_rows
 from goent.evals.files.suite_reader import load_suites
-from goent.evals.reports import comparison
 from goent.evals.reports.comparison import RunComparison, compare_runs
 from goent.evals.reports.html_cases import CaseInput
 from goent.evals.reports.html_report import BaselineComparison, HtmlReport, html_report
@@ -51,7 +51,7 @@ CONCLUSION_STYLES = {"better": "bold green", "worse": "bold red", "no difference
 
 
 class ComparedRun(Value, frozen=True, kw_only=True):
-    """One run against the first."""
+    """One run compared with the first."""
 
     out: str
     words: str
@@ -59,7 +59,7 @@ class ComparedRun(Value, frozen=True, kw_only=True):
 
 
 class ComparedRuns(Value, frozen=True, kw_only=True):
-    """All of them against `before`."""
+    """All of them compared with `before`."""
 
     before: str
     after: tuple[ComparedRun, ...]
@@ -70,7 +70,7 @@ def compare(
         list[Path],
         typer.Argument(
             metavar="OUT...",
-            help="Folders that runs have written. The first is what the others are compared with.",
+            help="Run folders. The others are compared with the first.",
             show_default=False,
         ),
     ],
@@ -79,12 +79,12 @@ def compare(
         tuple[str, str] | None,
         typer.Option(
             metavar="BEFORE AFTER",
-            help="Compare these two targets, of the same run or of two.",
+            help="Compare these two targets, of one run or two.",
             show_default=False,
         ),
     ] = None,
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print it for a pull request.")
+        bool, typer.Option("--markdown", help="Print Markdown for a pull request.")
     ] = False,
     json: JsonOption = False,
 ) -> int:
@@ -97,7 +97,7 @@ def compare(
         after = [before]
     if not after:
         raise RequestError(
-            f"one run alone compares with nothing: name another folder after {str(before)!r}, "
+            f"nothing to compare {str(before)!r} with: name another run folder, "
             "or two targets of this one with --targets"
         )
     told = _compare_runs(before, after, targets)
@@ -121,7 +121,7 @@ def _compare_runs(
         if targets:
             _check_known(targets[0], first, before)
             _check_known(targets[1], second, out)
-        found = _compare_rows(first, second, targets)
+        found = compare_runs(first, second, targets=targets)
         if found.delta is None:
             raise RequestError(
                 f"{run_folder_of(before)} and {run_folder_of(out)}: {_nothing_to_compare(found)}"
@@ -139,19 +139,12 @@ def _check_known(target: str, rows: Sequence[Row], out: Path) -> None:
         raise RequestError(f"no target {target!r} in {run_folder_of(out)}; {there}")
 
 
-def _compare_rows(
-    first: Sequence[Row], second: Sequence[Row], targets: tuple[str, str] | None
-) -> RunComparison:
-
-    return comparison.compare_runs(first, second, targets=targets)
-
-
 def _nothing_to_compare(found: RunComparison) -> str:
 
     if unscored := found.unpaired.unscored:
         return (
-            f"nothing to compare: of {pluralize(unscored, 'case')} that both have, none could be scored in "
-            "both; `go-ent eval report OUT` tells why"
+            f"nothing to compare: of {pluralize(unscored, 'case')} in both, none was scored in both; "
+            "`go-ent eval report OUT` says why"
         )
     return (
         "nothing to compare: they have no case of the same target in common; "
@@ -216,18 +209,18 @@ def report(
     *,
     html: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write a page that needs nothing else; - is stdout."),
+        typer.Option(metavar="FILE", help="Write a self-contained page; - is stdout."),
     ] = None,
     baseline: Annotated[
         Path | None,
-        typer.Option(metavar="OUT", help="An earlier run that the page compares this one with."),
+        typer.Option(metavar="OUT", help="An earlier run to compare with."),
     ] = None,
     junit: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write JUnit's XML there; - is stdout.")
+        Path | None, typer.Option(metavar="FILE", help="Write JUnit XML; - is stdout.")
     ] = None,
     markdown: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Write it for a pull request; - is stdout."),
+        typer.Option(metavar="FILE", help="Write Markdown for a pull request; - is stdout."),
     ] = None,
     json: JsonOption = False,
 ) -> int:
@@ -239,7 +232,7 @@ def report(
         raise RequestError("stdout takes one report: write the others to files")
     if baseline and not (html or markdown):
         raise RequestError(
-            "--baseline is shown by --html and --markdown: add one of them, or use "
+            "--baseline needs --html or --markdown: add one of them, or use "
             f"`go-ent eval compare {run_folder_of(baseline)} {folder}`"
         )
     if html:
@@ -302,12 +295,12 @@ def _html_report(read: Rows, folder: Path, baseline: Path | None) -> str:
 
 
 def _case_inputs(manifest: RunManifest) -> Mapping[tuple[str, str], CaseInput]:
-    """What the cases ask for, if their suites can still be read."""
+    """The inputs of the cases, if their suites can still be read."""
     try:
         paths = [Path(path) for path in manifest.suites]
         suites = load_suites(paths, os.environ, compat=manifest.wanted.compat)
     except (GoentError, OSError) as error:
-        print_notice(f"the page has no inputs: the suites cannot be read any more: {error}")
+        print_notice(f"the page shows no inputs: the suites can no longer be read: {error}")
         return {}
     return {
         (case.suite, case.id): CaseInput(
@@ -329,8 +322,8 @@ def _write_report(path: Path, content: bytes) -> None:
         return
     if not path.parent.exists():
         raise RequestError(
-            f"the report cannot be written to {str(path)!r}: there is no folder {str(path.parent)!r}; "
-            "make it, or name another file"
+            f"the report cannot be written to {str(path)!r}: the folder {str(path.parent)!r} does not exist; "
+            "create it, or name another file"
         )
     try:
         path.write_bytes(content)
@@ -345,7 +338,7 @@ MINUTE_WIDTH: Final = 16  # characters of a time
 
 
 class ListedRun(Value, frozen=True, kw_only=True):
-    """A run of this project. `exit_code` is None while it goes on, and after a kill; `began` is in UTC."""
+    """A run of this project. `exit_code` is None while it runs and after a kill; `began` is in UTC."""
 
     path: str
     began: str
@@ -372,7 +365,7 @@ def list_runs(*, json: JsonOption = False) -> int:
         names = ("BEGAN (UTC)", "SUITES", "TARGETS", "PASSED", "COST", "EXIT", "PATH")
         show_table(names, map(_run_row, runs))
     else:
-        print_notice(f"no run is kept in {RUNS_FOLDER}: `go-ent eval run SUITE` makes one")
+        print_notice(f"no runs in {RUNS_FOLDER}: `go-ent eval run SUITE` starts one")
     return 0
 
 
@@ -403,11 +396,5 @@ def _run_row(run: ListedRun) -> tuple[str, ...]:
         f"{run.passed}/{run.trials}",
         cost_summary_text(run.spent) if run.trials else "-",
         "-" if run.exit_code is None else str(run.exit_code),
-        _path_from_here(Path(run.path)),
+        relative_path(run.path, Path.cwd()),
     )
-
-
-def _path_from_here(path: Path) -> str:
-    """As it can be pasted here."""
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)

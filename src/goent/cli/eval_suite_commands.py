@@ -37,7 +37,7 @@ MISTAKES_FOUND = 2
 
 
 class ValidSuite(Value, frozen=True, kw_only=True):
-    """A suite without a mistake: what would be run of it; `trials` of all its cases by all targets."""
+    """A suite without mistakes, and how much of it would be run."""
 
     name: str
     path: str
@@ -48,7 +48,7 @@ class ValidSuite(Value, frozen=True, kw_only=True):
 
 
 class ValidationReport(Value, frozen=True, kw_only=True):
-    """What was found; `problems` are told with file, line and key, and so is what may not be meant."""
+    """Mistakes and doubts, each with file, line and key."""
 
     valid: bool
     suites: tuple[ValidSuite, ...] = ()
@@ -70,7 +70,7 @@ def validate(  # noqa: PLR0913 (the options of a command)
 ) -> int:
     """Check suites and targets for everything a run with these options would refuse. Runs nothing.
 
-    Exits 2 if there is something.
+    Exits 2 if there are mistakes.
     """
     wanted = RunSelection(
         targets=tuple(target or ()),
@@ -139,8 +139,8 @@ FormArgument = Annotated[
     Literal["agentv", "promptfoo", "yaml", "jsonl"],
     typer.Argument(
         metavar="FORM",
-        help="What the files are: agentv or promptfoo; or what they become: yaml (of a data set), "
-        "jsonl (of a suite).",
+        help="The source format, agentv or promptfoo; or the target format: yaml (from a data set), "
+        "jsonl (from a suite).",
         show_default=False,
     ),
 ]
@@ -154,11 +154,11 @@ OutputFolderOption = Annotated[
         help="Where to write; default: the folder of the first file.",
     ),
 ]
-ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite files that are there.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite existing files.")]
 
 
 class ImportReport(Value, frozen=True, kw_only=True):
-    """What was written, what could not be carried over, and what has to be mended by hand: lost checks too."""
+    """Written files, what could not be converted, and what needs fixing by hand (lost checks too)."""
 
     written: tuple[str, ...]
     notes: tuple[str, ...] = ()
@@ -175,7 +175,7 @@ def import_suites(
 ) -> int:
     """Convert suites and targets from AgentV and promptfoo, or data sets to suites and back.
 
-    Tells what was not carried over. Exits 2 if something is left to be mended by hand.
+    Reports what was not converted. Exits 2 if something must be fixed by hand.
     """
     folder = out or files[0].parent
     told = import_files(form, files, folder)
@@ -186,7 +186,7 @@ def import_suites(
     print_reply(brought, _show_import, json=json)
     if suites and not json:
         print_notice(
-            f"{'when that is mended' if mistakes else 'next'}: {strip_controls(_next_command(suites))}"
+            f"{'once that is fixed' if mistakes else 'next'}: {strip_controls(_next_command(suites))}"
         )
     return MISTAKES_FOUND if brought.mistakes else 0
 
@@ -204,13 +204,13 @@ def _show_import(brought: ImportReport) -> None:
     for note in brought.notes:
         print_notice(strip_controls(note))
     for mistake in brought.mistakes:
-        print_notice(strip_controls(f"to be mended: {mistake}"))
+        print_notice(strip_controls(f"fix by hand: {mistake}"))
     for path in brought.written:
         typer.echo(strip_controls(path))
 
 
 def _next_command(suites: Sequence[Path]) -> str:
-    """The command that runs them, with what it has to be told besides; a target must be there first."""
+    """The command that runs the suites, with the options it needs."""
     found = validate_suites(suites, os.environ)
     run = ["go-ent", "eval", "run", *map(str, suites), *_needed_options(found)]
     first = "" if found.targets else "write a target to .goent/targets.yaml, then "
