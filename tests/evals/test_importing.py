@@ -244,7 +244,7 @@ def test_the_command_writes_and_tells(tmp_path: Path, capsys: pytest.CaptureFixt
     )
     assert import_suites("promptfoo", [path], out=tmp_path / "out", force=True) == 2
     said = capsys.readouterr().err
-    assert "to be mended: promptfooconfig.yaml, test 1: not carried over: an assertion of" in said
+    assert "fix by hand: promptfooconfig.yaml, test 1: not carried over: an assertion of" in said
     assert "once that is fixed: go-ent eval run" in said
     broken = tmp_path / "broken.yaml"
     broken.write_text("tests: [{id: a, input: x, assertions: [{type: latency}]}]")

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -26,7 +26,7 @@ from goent.cli.daemon_control import stop_daemon
 from goent.cli.display import print_reply, show_costs, show_result
 from goent.cli.doctor import installed_opencode
 from goent.cli.labels import badge, duration, money, short_number
-from goent.cli.swarm_commands import read_task_file
+from goent.cli.swarm_commands import read_task_file, swarm_result
 from goent.cli.swarm_display import show_merged, show_swarm_summary
 from goent.cli.swarm_watcher import open_swarm_watcher
 from goent.cli.terminal import (
@@ -35,6 +35,7 @@ from goent.cli.terminal import (
     open_keyboard,
     print_notice,
     print_now,
+    signal_handlers,
 )
 from goent.cli.turn_follower import event_line
 from goent.config.trust_survey import trust_everything
@@ -52,7 +53,6 @@ from goent.domain.swarm_messages import (
     SwarmMergeReply,
     SwarmMergeRequest,
     SwarmResult,
-    SwarmResultRequest,
     SwarmRetryRequest,
     SwarmStatus,
 )
@@ -115,7 +115,7 @@ GIT_COMMAND = ("git", "-c", "user.name=demo", "-c", "user.email=demo@localhost")
 
 
 class DemoProject(Value, frozen=True, kw_only=True):
-    """A sample project, ready for workers."""
+    """A sample project for the demo's workers."""
 
     project: Path
     has_git: bool
@@ -123,7 +123,7 @@ class DemoProject(Value, frozen=True, kw_only=True):
 
 @contextmanager
 def open_demo_project(opencode: Path, *, keep: bool) -> Generator[DemoProject]:
-    """A sample project whose models are scripted; leaving ends its daemon and removes it."""
+    """A sample project with scripted models; leaving stops its daemon and removes it."""
     folder = Path(tempfile.mkdtemp(prefix="go-ent-demo-")).resolve()
     project = folder / "sample"
     try:
@@ -139,7 +139,9 @@ def open_demo_project(opencode: Path, *, keep: bool) -> Generator[DemoProject]:
                         project=project, has_git=bool(find_program("git", os.environ))
                     )
                 finally:
-                    with _ignore_signals():
+                    with signal_handlers(
+                        signal.SIG_IGN
+                    ):  # a second Ctrl-C must not leave a daemon behind
                         stop_daemon(project, force=True)
     finally:
         if not keep:
@@ -153,7 +155,7 @@ def _open_script() -> Generator[Script]:
 
 
 def _variables(folder: Path, opencode: Path, script: Script) -> Mapping[str, str]:
-    """Nothing of the user's but the way to their programs: no keys, no settings, no folders."""
+    """An environment with the user's programs, but without their keys, settings and folders."""
     runtime = folder / "run"
     runtime.mkdir(mode=0o700)
     passed = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
@@ -200,19 +202,6 @@ def _build_project(project: Path, models: ScriptedModels, portal: BlockingPortal
             portal.call(git)
 
 
-@contextmanager
-def _ignore_signals() -> Generator[None]:
-    """Cleaning up is not interrupted: a second Ctrl-C would leave a daemon behind."""
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, signal.SIG_IGN) for number in signals]
-    try:
-        yield
-    finally:
-        for number, handler in zip(signals, before, strict=True):
-            with suppress(TypeError):  # a handler that C code set cannot be named
-                signal.signal(number, handler)
-
-
 SWARM_TASKS = """\
 swarm: tidy-up
 tasks:
@@ -228,14 +217,14 @@ CONFLICTING_TASKS = {"accents", "separator"}
 
 
 class DemoSwarmResult(Value, frozen=True, kw_only=True):
-    """What came of the swarm."""
+    """The result of the swarm, and of its merge."""
 
     result: SwarmResult
     merged: SwarmMergeReply
 
     @property
     def worked(self) -> bool:
-        """All done in the end, the planted conflict found, and the rest on the branch."""
+        """Whether all tasks completed, the planted conflict was found, and the rest was merged."""
         done = all(task.state == "completed" for task in self.result.tasks)
         found = {t for c in self.result.conflicts if c.kind == "hunk_conflict" for t in c.tasks}
         return (
@@ -246,18 +235,18 @@ class DemoSwarmResult(Value, frozen=True, kw_only=True):
 
 
 def run_demo_swarm(through: DaemonClient, project: Path, *, silent: bool) -> DemoSwarmResult:
-    """Hand over the tasks, retry the one that fails, and merge what goes together."""
+    """Run the tasks, retry the one that fails, and merge what does not conflict."""
     file = project / ".goent" / "tasks.yaml"
     file.write_text(SWARM_TASKS)
     if not silent:
-        print_now("\nNow a swarm: four workers on three models, each in a git worktree of its own.")
+        print_now("\nNow a swarm: four workers on three models, each in its own git worktree.")
         print_now(f"go-ent swarm {file.relative_to(project)}\n")
     begun = through.call("swarm_spawn", read_task_file(str(file)), SwarmStatus)
     _watch_swarm(through, begun.swarm_id, silent=silent)
-    _show_swarm(through, begun.swarm_id, silent=silent)
     if not silent:
+        show_swarm_summary(swarm_result(begun.swarm_id, through))
         print_now(
-            f"\nIt said that it was done, and was refuted. Another model tries: {RETRY_PROVIDER}"
+            f"\nIts claim to be done was refuted. Retrying with another model: {RETRY_PROVIDER}"
         )
         print_now(
             f"go-ent swarm retry {begun.swarm_id} {FAILING_TASK} --provider {RETRY_PROVIDER}\n"
@@ -267,7 +256,7 @@ def run_demo_swarm(through: DaemonClient, project: Path, *, silent: bool) -> Dem
     )
     through.call("swarm_retry", retry, SwarmStatus)
     _watch_swarm(through, begun.swarm_id, silent=silent)
-    result = _swarm_result(through, begun.swarm_id)
+    result = swarm_result(begun.swarm_id, through)
     if not silent:
         print_now(f"\ngo-ent swarm merge {begun.swarm_id}\n")
     merge = SwarmMergeRequest(swarm_id=begun.swarm_id)
@@ -282,15 +271,6 @@ def _watch_swarm(through: DaemonClient, swarm: str, *, silent: bool) -> None:
         watching.watch(swarm)
     if watching.interrupted:
         raise KeyboardInterrupt
-
-
-def _show_swarm(through: DaemonClient, swarm: str, *, silent: bool) -> None:
-    if not silent:
-        show_swarm_summary(_swarm_result(through, swarm))
-
-
-def _swarm_result(through: DaemonClient, swarm: str) -> SwarmResult:
-    return through.call("swarm_result", SwarmResultRequest(swarm_id=swarm, whole=True), SwarmResult)
 
 
 DEMO_TASKS = (
@@ -324,12 +304,12 @@ The models were scripted; OpenCode, the edits, the commands and the checks were 
 For real models, in a project of your own:
   export ANTHROPIC_API_KEY=…    or ZHIPU_API_KEY, DEEPSEEK_API_KEY, … or: opencode auth login
   go-ent init                   settings, and go-ent as a server for Claude Code
-  go-ent doctor                 what is there, what is missing
+  go-ent doctor                 what works, what is missing
   go-ent run "a task"           a first worker"""
 
 
 class DemoFollower:
-    """The workers as the audience sees them, and the one question they get."""
+    """Shows the workers, and answers the one question that they ask."""
 
     def __init__(self, through: DaemonClient, board: Board, keyboard: Keyboard | None) -> None:
         self._client = through
@@ -341,7 +321,7 @@ class DemoFollower:
         self._started = time.monotonic()
 
     def until_done(self, workers: tuple[str, ...]) -> None:
-        """Show everything until all workers have ended their turn."""
+        """Follow the workers until all have ended their turns."""
         self._client.watch(*workers, after=0)
         while len(self._views) < len(workers) or not self._all_ended():
             for envelope in self._client.events(TICK_S):
@@ -384,7 +364,7 @@ class DemoFollower:
             self._board.line(who + told[0], told[1])
 
     def _answer_when_due(self) -> None:
-        """The question is answered by the person, or for them when they do not."""
+        """Answer by key, or automatically after a while."""
         if self._question is None:
             return
         key = self._keyboard.read_key() if self._keyboard else ""
@@ -393,8 +373,8 @@ class DemoFollower:
         elif key in ("y", "\n"):
             self._answer("allow_once")
         elif time.monotonic() > self._question_at + (THINKING_S if self._keyboard else SHOWING_S):
-            why = "nobody answered" if self._keyboard else "there is no terminal to ask at"
-            self._board.line(f"the demo says yes by itself: {why}", "dim")
+            why = "nobody answered" if self._keyboard else "there is no terminal"
+            self._board.line(f"answered yes automatically: {why}", "dim")
             self._answer("allow_once")
 
     def _answer(self, option: PermissionAnswer) -> None:
@@ -429,7 +409,7 @@ def _board_row(view: WorkerView) -> BoardRow:
 
 
 class DemoResult(Value, frozen=True, kw_only=True):
-    """What came of the demonstration. `missing` are files that the workers should have written."""
+    """The outcome of the demo. `missing` are files that the workers should have written."""
 
     project: str
     results: tuple[Result, ...]
@@ -445,9 +425,7 @@ class DemoResult(Value, frozen=True, kw_only=True):
 
 def demo(
     *,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the sample project behind to look at.")
-    ] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the sample project.")] = False,
     json: JsonOption = False,
 ) -> int:
     """See go-ent work: three workers in parallel on scripted models. Needs OpenCode, but no key."""
@@ -455,17 +433,17 @@ def demo(
 
 
 def run_demo(*, keep: bool = False, json: bool = False) -> int:
-    """Play. 0 only if all workers really completed and their files are there."""
+    """Run the demo. Returns 0 only if all workers were verified and their files exist."""
     opencode = installed_opencode(Path.cwd(), os.environ)
     if not json:
-        print_now("go-ent demo: three workers at once, on OpenCode, with scripted models.")
+        print_now("go-ent demo: three workers in parallel, on OpenCode, with scripted models.")
     with (
-        _interrupt_on_signals(),
+        signal_handlers(_interrupt, (signal.SIGTERM, signal.SIGHUP)),
         _report_interrupt(),
         open_demo_project(opencode, keep=keep) as stage,
     ):
         if not json:
-            fate = "it stays" if keep else "gone afterwards"
+            fate = "kept" if keep else "removed afterwards"
             print_now(f"A sample project, {fate}: {stage.project}")
             print_now("Starting; a cold OpenCode takes a few seconds.\n")
         with open_daemon_client(stage.project) as through:
@@ -486,14 +464,13 @@ def _run_tasks(through: DaemonClient, project: Path, *, silent: bool) -> DemoRes
     costs = CostsRequest(by="provider", project_only=True)
     return DemoResult(
         project=str(project),
-        results=tuple(_worker_result(worker, through) for worker in spawned),
+        results=tuple(
+            through.call("worker_result", WorkerRequest(worker_id=worker), Result)
+            for worker in spawned
+        ),
         costs=through.call("cost_report", costs, Costs),
         missing=tuple(name for name in EXPECTED_FILES if not (project / name).is_file()),
     )
-
-
-def _worker_result(worker: str, through: DaemonClient) -> Result:
-    return through.call("worker_result", WorkerRequest(worker_id=worker), Result)
 
 
 def _show_results(played: DemoResult) -> None:
@@ -510,9 +487,9 @@ def _show_farewell(played: DemoResult) -> None:
         print_now(FAREWELL)
         return
     if played.missing:
-        print_notice(f"these files should be there: {', '.join(played.missing)}")
+        print_notice(f"these files are missing: {', '.join(played.missing)}")
     if any(r.failure and r.failure.kind == "permission_denied" for r in played.results):
-        print_notice("you said no, and that ended the worker's turn, as it should")
+        print_notice("you answered no, which ended the worker's turn, as it should")
     print_notice("not every worker completed its task; see above")
 
 
@@ -521,21 +498,9 @@ def _report_interrupt() -> Generator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print_notice("the demo was stopped, and its daemon with it")
+        print_notice("the demo and its daemon were stopped")
         raise
 
 
-@contextmanager
-def _interrupt_on_signals() -> Generator[None]:
-    """A closed terminal or a `kill` leaves as little behind as Ctrl-C."""
-
-    def leave(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    signals = (signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, leave) for number in signals]
-    try:
-        yield
-    finally:
-        for number, handler in zip(signals, before, strict=True):
-            signal.signal(number, handler)
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

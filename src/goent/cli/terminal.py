@@ -8,8 +8,8 @@ import sys
 import termios
 import tty
 from codecs import getincrementaldecoder
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from io import BufferedWriter, FileIO, TextIOWrapper
 from types import FrameType
 from typing import TYPE_CHECKING, TextIO
@@ -217,12 +217,25 @@ class InterruptCount:
             raise KeyboardInterrupt
 
 
+SignalHandler = signal.Handlers | Callable[[int, FrameType | None], None]
+
+
+@contextmanager
+def signal_handlers(
+    handler: SignalHandler, signals: Sequence[signal.Signals] = STOP_SIGNALS
+) -> Generator[None]:
+    """The handler for these signals, until the context is left."""
+    before = {number: signal.signal(number, handler) for number in signals}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            with suppress(TypeError):  # a handler that C code set cannot be restored
+                signal.signal(number, earlier)
+
+
 @contextmanager
 def count_interrupts() -> Generator[InterruptCount]:
     interrupts = InterruptCount()
-    before = {number: signal.signal(number, interrupts.handle_signal) for number in STOP_SIGNALS}
-    try:
+    with signal_handlers(interrupts.handle_signal):
         yield interrupts
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
