@@ -14,9 +14,9 @@ from typing import get_args
 import anyio
 from msgspec import Struct, convert, inspect
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
-from typer.main import get_command
 
-from goent.cli.main import app
+from goent.cli.command_registry import CommandStub
+from goent.cli.main import command_tree
 from goent.composition.app import open_app
 from goent.domain import errors
 from goent.domain.errors import WorkerError
@@ -117,11 +117,9 @@ def _events() -> Iterator[str]:
 
 
 def _commands() -> Iterator[str]:
-    group = get_command(app)
-    assert isinstance(group, TyperGroup)
     yield "| command | what it does | options |"
     yield "|---|---|---|"
-    for name, command in _flat(group):
+    for name, command in _flat(command_tree()):
         arguments = [p for p in command.params if isinstance(p, TyperArgument)]
         named = " ".join([f"go-ent {name}", *(p.metavar or p.name or "" for p in arguments)])
         options = [
@@ -132,7 +130,8 @@ def _commands() -> Iterator[str]:
 
 
 def _flat(group: TyperGroup, prefix: str = "") -> Iterator[tuple[str, TyperCommand | TyperGroup]]:
-    for name, command in group.commands.items():
+    for name, found in group.commands.items():
+        command = found.load() if isinstance(found, CommandStub) else found
         if isinstance(command, TyperGroup):
             if command.invoke_without_command:
                 yield f"{prefix}{name}", command

@@ -100,18 +100,18 @@ def test_a_bad_line_is_answered_by_its_number_and_the_rest_go_on(
     assert [line.get("line") for line in told] == [None, 2, 3, 4, 5, 6, None]
     assert all("an object such as" in str(line["error"]) for line in told[1:6])
     assert (told[0]["type"], told[-1]["type"]) == ("format", "format")
-    assert "5 of 7 lines are no tasks" in err
+    assert "5 of 7 lines are not tasks" in err
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((), "say what to classify"),
-        (("a task", "--jsonl", "-"), "say what to classify"),
+        ((), "give a TASK"),
+        (("a task", "--jsonl", "-"), "give a TASK"),
         (("  ",), "the task is empty"),
         (("--jsonl", "missing.jsonl"), "cannot read 'missing.jsonl'"),
         (("--jsonl", "."), "cannot read '.'"),
-        (("--jsonl", "-", "--file", "a"), "--file goes with one TASK"),
+        (("--jsonl", "-", "--file", "a"), "--file works with one TASK"),
     ],
 )
 def test_a_mistake_is_named(

@@ -171,16 +171,19 @@ def test_two_targets_are_compared_in_one_run_or_across_two(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("compare", "a"), "one run alone compares with nothing"),
+        (("compare", "a"), "nothing to compare"),
         (("compare", "a", "gone"), "cannot be read from 'gone/index.jsonl'"),
         (("compare", "a", "b"), "no case of the same target in common"),
-        (("compare", "a", "failed"), "of 1 case that both have, none could be scored in both"),
+        (("compare", "a", "failed"), "of 1 case in both, none was scored in both"),
         (("compare", "a", "--targets", "t", "nobody"), "no target 'nobody' in a; there are 't'"),
-        (("report", "begun"), "no trial has ended yet in 'begun'; go on"),
+        (("report", "begun"), "no trial has ended yet in 'begun'; resume"),
         (("report", "a", "--baseline", "b"), "`go-ent eval compare b a`"),
         (("report", "gone"), "name the folder that a run has written"),
         (("report", "a", "--junit", "a/index.jsonl/x.xml"), "name another file"),
-        (("report", "a", "--html", "nowhere/x.html"), "there is no folder 'nowhere'; make it"),
+        (
+            ("report", "a", "--html", "nowhere/x.html"),
+            "the folder 'nowhere' does not exist; create it",
+        ),
         (("report", "a", "--junit", "-", "--json"), "stdout takes one report"),
     ],
 )
@@ -238,7 +241,7 @@ def test_a_report_without_options_is_for_people(capsys: pytest.CaptureFixture[st
     assert lines[0] == "! s / lost[2J · t error"
     assert lines[1] == "    timeout: gone"
     assert "✗ s / bad · t 0.20" in lines
-    assert "! not all could be judged: 1 of 3 cases passed, 1 failed, 1 with errors" in lines
+    assert "! some cases had errors: 1 of 3 cases passed, 1 failed, 1 with errors" in lines
     assert "\x1b" not in ended.out
 
 
@@ -246,7 +249,7 @@ def test_runs_are_listed_and_the_newest_is_reported(
     capsys: pytest.CaptureFixture[str], folder: Path
 ):
     for command in ("report", "list"):
-        assert "no run is kept in .goent/evals" in in_here(capsys, command).err
+        assert "no runs in .goent/evals" in in_here(capsys, command).err
     assert in_here(capsys, "run", "demo.eval.yaml", "--id", "says-x").code == 0
     assert in_here(capsys, "run", "demo.eval.yaml").code == 1
     newest, oldest = sorted((folder / ".goent/evals").glob("2*"), reverse=True)

@@ -232,7 +232,7 @@ def test_a_run_that_was_stopped_is_gone_on_with_by_a_command_that_can_be_pasted(
     stopped = desk.go_ent(*run, "--trials", "1", "--out", "out", "--budget-usd", "1.5")
     assert stopped.code == 3
     line = stopped.out.splitlines()[-1]
-    assert line.endswith(" --budget-usd 3 --resume  # go on with it, for up to $3 in all")
+    assert line.endswith(" --budget-usd 3 --resume  # resume it, for up to $3 in all")
     assert desk.go_ent(*shlex.split(line, comments=True)[2:]).code == 0
 
 
@@ -245,12 +245,12 @@ def test_whoever_is_asked_next_is_named(desk: Desk, folder: Path):
     )
     run = ("run", "demo.eval.yaml", "--target", "echo", "--id", "one", "--trials", "1")
     told = desk.go_ent(*run, "--out", "out")
-    assert "↻ demo / one · echo, now other is asked: command_failed" in told.err
+    assert "↻ demo / one · echo, retrying on other: command_failed" in told.err
     assert " again in " not in told.err
     more = desk.go_ent(*run[:-2], "--out", "out", "--resume")
     assert "(--trials 1 then, none now): ask for the same" in more.err
     dry = desk.go_ent(*run, "--out", "out", "--resume", "--dry-run")
-    assert "0 trials of 1 case, 1 is there already: nothing was started" in dry.out
+    assert "0 trials of 1 case, 1 already made: nothing was started" in dry.out
     assert "a new folder in .goent/evals" in desk.go_ent(*run, "--dry-run").out
 
 

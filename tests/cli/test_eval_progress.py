@@ -12,7 +12,7 @@ from desk import Person
 from rich.console import Console
 
 from goent.cli.eval_progress import (
-    LineProgress,
+    EvalProgress,
     ProgressCounter,
     ProgressSnapshot,
     RetriedAttempt,
@@ -152,14 +152,14 @@ def test_the_board_fits_however_narrow_the_terminal_is(width: int):
     assert "28/40" in lines[0]
     assert len(lines[-1]) <= width - 2  # else the ^C of a terminal would begin a line of its own
     if width >= 80:
-        assert lines[1].startswith("✓ 19 passed   ✗ 4 failed   ! 2 errors   3 from before")
+        assert lines[1].startswith("✓ 19 passed   ✗ 4 failed   ! 2 errors   3 already done")
         assert lines[2].split() == ["t", "3", "running", "case-25,", "case-27,", "case-29"]
         assert "because of case-24" in lines[-1]
 
 
 @pytest.mark.spec("E07")
 def test_a_log_is_shown_when_it_is_chosen_and_once(capsys: pytest.CaptureFixture[str]):
-    lines = LineProgress()
+    lines = EvalProgress()
     for path in ("/a.jsonl", "/b\x1b[2J.jsonl", "/a.jsonl"):
         lines.log(
             StreamLogFile(file_path=path, target_name="coder", eval_case_id="greets", attempt=1)
@@ -184,19 +184,17 @@ def test_without_a_terminal_each_case_is_a_line_and_nothing_moves(tmp_path: Path
     assert "3/22 ✓ demo / case-0 · coder 1.00 (340 ms, $0.0020)" in lines
     assert "6/22 ✗ demo / case-3 · echo[2J 0.25 (1.2 s, $0.0010): says-hello 0.25" in lines
     assert "8/22 ! demo / case-5 · echo[2J error: timeout: not done after [31m600 s" in lines
-    assert "↻ demo / case-1 · echo[2J again in 2 s: server_died: gone" in lines
+    assert "↻ demo / case-1 · echo[2J retry in 2 s: server_died: gone" in lines
     assert "go-ent: the log folder cannot be made" in lines
     assert lines.count("OpenCode logs:") == 1
-    assert (
-        "! not all could be judged: 15 of 20 cases passed, 3 failed, 2 with errors" in done.stdout
-    )
+    assert "! some cases had errors: 15 of 20 cases passed, 3 failed, 2 with errors" in done.stdout
 
 
 @pytest.mark.spec("E07")
 def test_a_terminal_has_a_board_that_is_gone_in_the_end(tmp_path: Path):
     person = Person(str(tmp_path), "40", "3", cwd=tmp_path, program=(PLAY,))
     person.sees("OpenCode logs:")
-    person.sees("tried again")
+    person.sees("retried")
     person.sees("failed")
     person.sees("says-hello 0.25")
     person.sees("go-ent eval run demo.yaml --resume")
@@ -236,7 +234,7 @@ def test_an_interrupted_board_is_cleared_and_numbers_alone_go_to_stdout(tmp_path
 def test_ten_thousand_cases_are_not_drawn_one_by_one(tmp_path: Path):
     person = Person(str(tmp_path), "10000", "0", cwd=tmp_path, program=(PLAY,))
     assert person.leaves() == 0
-    assert person.seen.count("tried again") < 300  # at most ten a second
+    assert person.seen.count("retried") < 300  # at most ten a second
     assert "of 10,000 cases passed" in person.seen
 
 

@@ -40,7 +40,7 @@ def test_what_is_no_number_is_refused_by_its_name(
     command, name = option.split()
     ended = go_ent(command, "s.eval.yaml", "--out", "out", name, value)
     assert (ended.code, ended.out) == (2, "")
-    assert f"'{name}': {value} is " in ended.err
+    assert f"'{name}': {value} " in ended.err
     assert not (tmp_path / "out").exists()
 
 
@@ -49,7 +49,7 @@ def test_a_variable_that_is_empty_names_no_folder(go_ent: GoEnt, tmp_path: Path)
     for command in ("run", "grade"):
         ended = go_ent(command, "s.eval.yaml", "--out", "")
         assert (ended.code, ended.out) == (2, "")
-        assert "'--out' / '-o': '' is no folder" in ended.err
+        assert "'--out' / '-o': '' is not a folder" in ended.err
     assert sorted(tmp_path.iterdir()) == before
 
 

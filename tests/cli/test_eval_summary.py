@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from goent.cli.eval_display import fit_columns, print_summary_json, shorten_line, show_run_summary
-from goent.cli.eval_progress import LineProgress
+from goent.cli.eval_progress import EvalProgress
 from goent.evals.eval_results import Row, Rows
 from goent.evals.reports.report_formats import summary_markdown
 from goent.evals.reports.run_summary import summarize_targets
@@ -130,7 +130,7 @@ def test_trials_that_were_not_made_are_told_with_the_reason(
     show_run_summary(read(*trials(GOOD, 1)), out, exit_code=3)
     said = capsys.readouterr().out
     assert "! stopped: the budget of $1.00 is spent; 2 of 3 trials were not made\n" in said
-    assert "! not all trials were made: 1 of 1 case" in said
+    assert "! some trials did not run: 1 of 1 case" in said
     print_summary_json(read(*trials(GOOD, 1)), out, exit_code=3)
     told = json.loads(capsys.readouterr().out)
     assert (told["unrun"], told["stopped"], told["result"]) == (2, why, "errors")
@@ -152,7 +152,7 @@ def test_whoever_answered_in_place_of_a_target_is_named(
     rows = trials(msgspec.structs.replace(GOOD, answered_by="spare"), 1, 2)
     show_run_summary(read(*rows), tmp_path)
     assert "2 trials were answered by spare in place of coder" in capsys.readouterr().out
-    LineProgress().ended(rows[0])
+    EvalProgress().ended(rows[0])
     assert "✓ s / c · coder by spare trial 1/3 1.00" in capsys.readouterr().err
     words = "2 trials were answered by <code>spare</code> in place of <code>coder</code>."
     assert words in summary_markdown(summarize_targets(rows))

@@ -66,7 +66,7 @@ def test_a_run_whose_summary_nobody_takes_is_made_and_kept(
     if "2>&-" not in where:
         last = ended.stderr.splitlines()[-1]
         assert last.startswith("go-ent: the summary cannot be written to stdout: ")
-        assert last.endswith("; `go-ent eval report out` tells it")
+        assert last.endswith("; `go-ent eval report out` shows it")
 
 
 @pytest.mark.parametrize("where", ["2>&-", "2>/dev/full", "<&- 2>&-"])

@@ -46,7 +46,7 @@ def test_the_table_says_until_when_and_why(open_desk: OpenDesk) -> None:
         assert (glm["health"], glm["health_reason"]) == ("limited", "429: slow down")
         assert glm["cooldown_until"].endswith("Z")
         assert json.loads(desk.go_ent("providers", "--healthy", "--json").out)["providers"] == []
-        assert "no provider can be used now" in desk.go_ent("providers", "--healthy").out
+        assert "no provider is usable now" in desk.go_ent("providers", "--healthy").out
 
 
 def test_a_provider_is_forgotten_by_name_or_all_at_once(open_desk: OpenDesk) -> None:
@@ -100,7 +100,7 @@ def test_the_doctor_names_who_is_out_without_a_daemon(
     said = capsys.readouterr().out
     assert "rate limited until" in said and "429: slow down" in said
     assert "go-ent providers reset mine" in said
-    assert "none is well now" in said
+    assert "all are unavailable now" in said
     monkeypatch.setenv("MY_KEY", "sk-another")
     run_cli(["doctor"])
     assert "rate limited" not in capsys.readouterr().out, "another account"

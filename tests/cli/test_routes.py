@@ -15,7 +15,7 @@ TASK = "Refactor the parser so that errors are values"
 
 def test_an_explanation_shows_every_step_and_every_provider(open_desk: OpenDesk) -> None:
     with open_desk(lambda _: []) as desk:
-        ended = desk.go_ent("routes", "explain", TASK)
+        ended = desk.go_ent("routes", "explain", TASK, "-v")
     assert ended.code == 0, ended.err
     lines = ended.out.splitlines()
     assert lines[0] == "glm (glm-4) by acp"

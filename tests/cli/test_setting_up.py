@@ -32,7 +32,7 @@ def test_init_writes_settings_and_an_mcp_server(
     assert (project / ".goent" / "config.yaml").is_file()
     assert "wrote .mcp.json" in capsys.readouterr().out
     assert run_cli(["init"]) == 0
-    assert "nothing: everything is there already" in capsys.readouterr().out
+    assert "nothing to do: everything exists already" in capsys.readouterr().out
 
 
 def test_init_leaves_other_servers_alone(project: Path) -> None:

@@ -32,7 +32,7 @@ def repository_of(desk: Desk) -> Repository:
 def test_unmerged_work_is_listed_and_goes_only_by_name(open_desk: OpenDesk) -> None:
     with open_desk(lambda _: [say("done")]) as desk:
         repository = repository_of(desk)
-        assert desk.go_ent("gc").out == "no worker's folder is kept\n"
+        assert desk.go_ent("gc").out == "no workers' folders are kept\n"
         worker = a_closed_worker(desk)
         shown = desk.go_ent("gc").out
         assert worker in shown

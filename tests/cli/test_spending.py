@@ -14,8 +14,8 @@ from goent.domain.types import Usage
 from goent.testing.driver import say
 
 REMEDY = (
-    "the cost of 3 calls is not known: cut off before the usage was told, or of a model "
-    "without a price (set one in .goent/providers.yaml)"
+    "the cost of 3 calls is unknown: interrupted before usage was reported, or the model "
+    "has no price (set one in .goent/providers.yaml)"
 )
 MILLION = Usage(input=1_000_000)
 
@@ -177,7 +177,7 @@ def test_budgets_are_told_with_what_is_left(capsys: pytest.CaptureFixture[str]):
     )
     show_costs(msgspec.structs.replace(report(), budgets=(day, project)))
     assert capsys.readouterr().out.splitlines() == [
-        "nothing was spent yet",
-        "hard budget: $18.50 of $20.00 a day, $1.00 held for work under way, $0.5000 left",
-        "soft budget: $12.00 of $10.00 for the project, passed; 3 calls without a price",
+        "nothing spent yet",
+        "hard budget: $18.50 of $20.00 a day, $1.00 reserved for running work, $0.5000 left",
+        "soft budget: $12.00 of $10.00 for the project, exceeded; 3 calls without a price",
     ]

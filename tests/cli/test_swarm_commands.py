@@ -170,7 +170,7 @@ def test_nothing_is_merged_unless_all_is_done(opened: Open):
         ended = terminal.go_ent("tasks.yaml", "--merge")
         assert ended.code == 1
         assert (
-            f"nothing was merged, for not all is done; later: go-ent swarm merge {SWARM}"
+            f"nothing was merged, because not every task is done; later: go-ent swarm merge {SWARM}"
             in ended.err
         )
         assert terminal.daemon.count("swarm_merge") == 0
@@ -253,14 +253,14 @@ def test_a_swarm_is_found_by_what_one_remembers_of_it(opened: Open):
         ended = terminal.go_ent("status", "aa")
         assert (ended.code, ended.err) == (
             2,
-            "go-ent: 'aa' may be any of s-aaaaa, s-aabbb: write more of it\n",
+            "go-ent: 'aa' may be any of s-aaaaa, s-aabbb: type more of it\n",
         )
 
 
 def test_the_last_of_no_swarms_is_none(opened: Open):
     with opened() as terminal:
         ended = terminal.go_ent("status", "last")
-        assert (ended.code, "`go-ent swarm TASKS.yaml` makes one" in ended.err) == (2, True)
+        assert (ended.code, "`go-ent swarm TASKS.yaml` starts one" in ended.err) == (2, True)
 
 
 def test_a_status_says_how_to_answer(opened: Open):

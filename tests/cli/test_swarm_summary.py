@@ -53,9 +53,9 @@ def test_each_task_has_a_line_and_each_failure_its_reason(capsys: Capture):
         "merge plan: api",
         "",
         "next:",
-        f"  go-ent swarm retry {SWARM} --elsewhere  lint again, on another provider",
-        "  go-ent output w-lint                    what the worker of lint said and did",
-        f"  go-ent swarm merge {SWARM}              join the work on a branch, checked",
+        f"  go-ent swarm retry {SWARM} --elsewhere  retry lint on another provider",
+        "  go-ent output w-lint                    messages and tool calls of lint",
+        f"  go-ent swarm merge {SWARM}              merge the work into a branch, checked",
     ]
 
 
@@ -65,8 +65,8 @@ def test_totals_are_by_provider_and_never_hide_an_unknown_price(capsys: Capture)
     show_swarm_summary(result(API, totals={"glm": glm, "kimi": kimi}, cost_usd=None))
     lines = [line.split() for line in shown(capsys)]
     assert ["glm", "1", "42k", "$0.2500"] in lines
-    assert ["kimi", "2", "900", "unknown"] in lines
-    assert ["total", "3", "43k", "unknown"] in lines
+    assert ["kimi", "2", "900", "unknown", "price"] in lines
+    assert ["total", "3", "43k", "unknown", "price"] in lines
 
 
 def test_conflicts_are_told_apart_by_kind_with_their_hunks(capsys: Capture):
@@ -120,7 +120,7 @@ def test_who_is_left_out_for_the_same_reason_shares_a_line(capsys: Capture):
     show_swarm_summary(result(*stopped, state="cancelled", plan=MergePlan(order=(), left=left)))
     lines = shown(capsys)
     assert "left out: a, b: cancelled" in lines
-    assert lines[-1] == f"  go-ent swarm retry {SWARM}  2 tasks again"
+    assert lines[-1] == f"  go-ent swarm retry {SWARM}  retry 2 tasks"
 
 
 def test_a_merge_tells_the_branch_the_checks_and_the_next_step(capsys: Capture):
@@ -131,8 +131,8 @@ def test_a_merge_tells_the_branch_the_checks_and_the_next_step(capsys: Capture):
         "  verify  ✓ make test",
         "",
         "next:",
-        "  git diff HEAD...go-ent/tidy-up/merged  see it",
-        "  git merge go-ent/tidy-up/merged        take it",
+        "  git diff HEAD...go-ent/tidy-up/merged  review it",
+        "  git merge go-ent/tidy-up/merged        merge it",
     ]
 
 
@@ -149,7 +149,7 @@ def test_what_is_applied_needs_no_next_step(capsys: Capture):
     show_merged(merged("api", applied="main"))
     assert shown(capsys) == [
         "~ merged api into go-ent/tidy-up/merged (0123456789), not checked",
-        "  applied  main is there now",
+        "  applied  main was fast-forwarded",
     ]
     show_merged(merged("api", branch=None, commit=None), dry_run=True)
     assert shown(capsys) == ["✓ would merge api"]
@@ -179,7 +179,7 @@ def test_a_merge_is_whole_if_nothing_is_left_or_refuted():
 
 def test_swarms_are_listed(capsys: Capture):
     show_swarms(SwarmList(swarms=()))
-    assert shown(capsys) == ["no swarms; `go-ent swarm TASKS.yaml` makes one"]
+    assert shown(capsys) == ["no swarms; `go-ent swarm TASKS.yaml` starts one"]
     one = SwarmLine(
         swarm_id=SWARM,
         swarm="tidy-up",

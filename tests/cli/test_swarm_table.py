@@ -145,7 +145,7 @@ def test_a_price_that_is_not_known_is_no_zero():
 
 def test_a_task_that_runs_again_has_not_failed():
     lines = drawn(status(task("a", "running", failure=LIMITED), cost_usd=None), 80)
-    assert lines[1].split() == ["●", "a", "running", "again,", "after", "rate_limited"]
+    assert lines[1].split() == ["●", "a", "running", "retry", "after", "rate_limited"]
     assert lines[-1].endswith("cost unknown, budget $2.00 · 1m05s")
 
 

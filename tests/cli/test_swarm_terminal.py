@@ -98,7 +98,7 @@ def test_ctrl_c_cancels_the_swarm_and_shows_what_was_done(project: Path):
         person.sees("edit api.py")
         person.types("\x03")
         assert person.leaves() == 130
-        assert "cancelling; Ctrl-C again leaves at once" in person.seen
+        assert "cancelling; Ctrl-C again exits immediately" in person.seen
         assert f"■ {SWARM} tidy-up cancelled" in person.seen
         assert "Traceback" not in person.seen
         assert daemon.params("swarm_cancel")["reason"] == "Ctrl-C"
@@ -136,6 +136,6 @@ def test_a_swarm_outlives_its_daemon(project: Path):
         person.sees("edit api.py")
         with second.serving(project):
             first.dies()
-            person.sees("the daemon ended; the next one takes the swarm up")
+            person.sees("the daemon ended; the next one resumes the swarm")
             assert person.leaves() == 0
     assert (first.count("swarm_spawn"), second.count("swarm_spawn")) == (1, 0)

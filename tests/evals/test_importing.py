@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from brought_over import brought
 
-from goent.cli.eval_commands import import_suites
+from goent.cli.eval_suite_commands import import_suites
 from goent.domain.errors import ConfigError
 from goent.evals.files.suite_reader import load_suites
 from goent.evals.files.suite_validation import validate
@@ -244,8 +244,8 @@ def test_the_command_writes_and_tells(tmp_path: Path, capsys: pytest.CaptureFixt
     )
     assert import_suites("promptfoo", [path], out=tmp_path / "out", force=True) == 2
     said = capsys.readouterr().err
-    assert "to be mended: promptfooconfig.yaml, test 1: not carried over: an assertion of" in said
-    assert "when that is mended: go-ent eval run" in said
+    assert "fix by hand: promptfooconfig.yaml, test 1: not carried over: an assertion of" in said
+    assert "once that is fixed: go-ent eval run" in said
     broken = tmp_path / "broken.yaml"
     broken.write_text("tests: [{id: a, input: x, assertions: [{type: latency}]}]")
     assert import_suites("agentv", [broken], out=tmp_path / "other", json=True) == 2

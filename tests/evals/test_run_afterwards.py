@@ -35,8 +35,8 @@ def test_whoever_could_not_judge_is_asked_again_and_no_agent_is(desk: EvalDesk) 
 
     assert said.code == 3, said.err
     line = said.out.splitlines()[-1]
-    assert line.endswith("  # when the judge answers, or with --judge NAME by another one: grade "
-                         "again, without asking an agent")  # fmt: skip
+    assert line.endswith("  # once the judge answers, or with another one by --judge NAME: grade "
+                         "again, without running an agent")  # fmt: skip
     assert "--retry" not in said.out
     (desk.folder / "well").touch()
     again = desk.go_ent(*shlex.split(line, comments=True)[2:])
@@ -54,8 +54,8 @@ def test_what_failed_is_made_again_after_what_could_not_be_graded_was(desk: Eval
     assert said.code == 3, said.err
     first, second = said.out.splitlines()[-2:]
     assert "go-ent eval grade " in first
-    assert "# when the grader's program can be started: grade again" in first
-    assert second.endswith(" --retry errors  # then make the attempts with errors again")
+    assert "# once the grader's program can be started: grade again" in first
+    assert second.endswith(" --retry errors  # then retry the attempts with errors")
 
 
 def test_an_interrupted_run_tells_how_much_is_missing(desk: EvalDesk) -> None:
@@ -120,7 +120,7 @@ def test_more_is_advised_than_was_spent(desk: EvalDesk, budget: str, advised: st
 
     assert said.code == 3
     line = said.out.splitlines()[-1]
-    assert f" --out {desk.out}{advised} --resume  # go on with it" in line
+    assert f" --out {desk.out}{advised} --resume  # resume it" in line
     assert desk.go_ent(*shlex.split(line, comments=True)[2:]).code == 0
 
 

@@ -1,186 +1,70 @@
-"""Arguments, options and run folders that several commands share, and the trust question before work."""
+"""Arguments and options that several commands share, and the trust question before work."""
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from goent.cli.terminal import is_interactive, print_notice
-from goent.domain.errors import RequestError
+from goent.cli.daemon_client import CommandError
+from goent.cli.terminal import is_interactive
 from goent.domain.verification import blank_commands
-from goent.system.project_folders import find_project
-
-if TYPE_CHECKING:
-    from goent.evals.eval_results import Rows
-    from goent.evals.runner.run_folder import RunManifest
 
 
 def no_blank_commands(commands: list[str] | None) -> list[str] | None:
-    """Refuses `--verify ""`, as an unset variable gives it: it would check nothing, and pass."""
+    """Refuse `--verify ""`, the value of an unset variable: it would check nothing, and pass."""
     for _, reason in blank_commands(commands or ()):
         raise typer.BadParameter(reason)
     return commands
 
 
+def require_positive(param: typer.CallbackParam, value: float | None) -> float | None:
+    """Refuse what bounds nothing: 0, less, `nan` and `inf`."""
+    if value is not None and not (math.isfinite(value) and value > 0):
+        must = "be greater than 0" if math.isfinite(value) else "be a finite number"
+        raise CommandError(f"{param.opts[0]}: {value:g} must {must}", 2)
+    return value
+
+
 WorkerArgument = Annotated[
     str,
     typer.Argument(
-        metavar="WORKER", help="A worker's id, the beginning of one, or 'last'.", show_default=False
+        metavar="WORKER", help="A worker's id, a prefix of one, or 'last'.", show_default=False
     ),
 ]
-JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print the answer as JSON, and nothing else.")
+FilesOption = Annotated[
+    list[str] | None,
+    typer.Option("--file", metavar="FILE", help="A file that the task is about; may be repeated."),
+]
+WaitTimeoutOption = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout", metavar="SECONDS", help="Give up after this long (default: never).", min=0
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print only JSON.")]
+
+
+VerboseOption = Annotated[
+    bool,
+    typer.Option("--verbose", "-v", help="Also show how the task was classified, if that is sure."),
 ]
 SwarmArgument = Annotated[
     str,
     typer.Argument(
         metavar="SWARM",
-        help="A swarm's id, the beginning of one, its name, or 'last'.",
+        help="A swarm's id, a prefix of one, its name, or 'last'.",
         show_default=False,
     ),
 ]
 SwarmTasksArgument = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[TASK]...", help="Only these, by id.", show_default=False),
+    typer.Argument(metavar="[TASK]...", help="Only these tasks, by id.", show_default=False),
 ]
-
-
-def require_finite(value: float | None) -> float | None:
-    """A number that can be compared: `nan` is below no limit, and `inf` is none."""
-    if value is not None and not math.isfinite(value):
-        raise typer.BadParameter(f"{value!r} is no number to go by; give a finite one.")
-    return value
-
-
-def parse_folder(path: str) -> Path:
-    """An empty variable in somebody's script means no folder, and least of all the one where it runs."""
-    if not path:
-        raise typer.BadParameter("'' is no folder; name one, or leave the option out.")
-    return Path(path)
-
-
-SuitesArgument = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="SUITE...",
-        help="Files of cases (*.yaml, *.jsonl), or folders that hold *.eval.yaml.",
-        show_default=False,
-    ),
-]
-TargetsOption = Annotated[
-    list[str] | None,
-    typer.Option("--target", "-t", metavar="NAME", help="Instead of the suites' own; repeatable."),
-]
-TargetsFileOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--targets",
-        metavar="FILE",
-        help="Instead of the .goent/targets.yaml nearest to each suite.",
-        show_default=False,
-    ),
-]
-IdsOption = Annotated[
-    list[str] | None,
-    typer.Option("--id", metavar="PATTERN", help="Only cases with such ids; repeatable."),
-]
-TagsOption = Annotated[
-    list[str] | None,
-    typer.Option("--tag", metavar="TAG", help="Only cases with this tag; repeated: with all."),
-]
-WithoutTagsOption = Annotated[
-    list[str] | None,
-    typer.Option("--exclude-tag", metavar="TAG", help="No case with this tag; repeatable."),
-]
-ThresholdOption = Annotated[
-    float | None,
-    typer.Option(
-        min=0,
-        max=1,
-        callback=require_finite,
-        help="The score that passes; default: the case's or the suite's, or 0.8.",
-    ),
-]
-JudgeOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME", help="Who judges where nobody else is named: a target, or provider/model."
-    ),
-]
-CompatOption = Annotated[
-    Literal["agentv"] | None,
-    typer.Option(help="Judge exactly as AgentV 4 does, its oddities included."),
-]
-
-INDEX_FILE = "index.jsonl"
-RunFolderArgument = Annotated[
-    Path,
-    typer.Argument(metavar="OUT", help="The folder that a run has written.", show_default=False),
-]
-
-NewestRunArgument = Annotated[
-    Path | None,
-    typer.Argument(
-        metavar="[OUT]", help="The folder that a run has written; default: the newest run's."
-    ),
-]
-
-
-def newest_run() -> Path:
-    """Of this project; it is told which one. Raises `RequestError` if there is none."""
-    from goent.evals.runner.run_locations import RUNS_FOLDER, stored_runs  # noqa: PLC0415 (only where runs are read)
-
-    runs = stored_runs(find_project(Path.cwd()))
-    if not runs:
-        raise RequestError(
-            f"no run is kept in {RUNS_FOLDER}: name the folder that a run has written, or make one "
-            "by `go-ent eval run SUITE`"
-        )
-    print_notice(f"the newest run: {runs[0]}")
-    return runs[0]
-
-
-def run_folder_of(out: Path) -> Path:
-    return out.parent if out.name == INDEX_FILE else out
-
-
-def manifest_of(folder: Path) -> "RunManifest | None":
-    """What the run was asked for and came to; None if that is not kept there."""
-    from goent.evals.runner.run_folder import read_manifest  # noqa: PLC0415 (only where runs are read)
-
-    try:
-        return read_manifest(folder)
-    except RequestError:
-        return None
-
-
-def rows_of(out: Path) -> "Rows":
-    """Its rows. Lines that are none are told on stderr; the others count."""
-    from goent.evals.eval_results import read_rows  # noqa: PLC0415 (only where runs are read)
-    from goent.evals.reports.report_text import left_out_text  # noqa: PLC0415 (the same)
-    from goent.evals.runner.run_folder import current_rows  # noqa: PLC0415 (the same)
-
-    manifest = manifest_of(run_folder_of(out))
-    if manifest and manifest.ended is None and not (run_folder_of(out) / INDEX_FILE).exists():
-        raise RequestError(
-            f"no trial has ended yet in {str(run_folder_of(out))!r}; go on with the run by "
-            f"`go-ent eval run SUITE --out {run_folder_of(out)} --resume`"
-        )
-    found = current_rows(read_rows(run_folder_of(out) / INDEX_FILE), run_folder_of(out))
-    if found.damaged:
-        numbers = ", ".join(map(str, found.damaged[:10]))
-        more = f" and {len(found.damaged) - 10} more" if len(found.damaged) > 10 else ""  # noqa: PLR2004 (as above)
-        where, verb = ("line", "it does") if len(found.damaged) == 1 else ("lines", "they do")
-        index = run_folder_of(out) / INDEX_FILE
-        print_notice(f"{index}: no row in {where} {numbers}{more}; {verb} not count")
-    if found.dropped:
-        print_notice(left_out_text(found.dropped))
-    return found
 
 
 def ask_before_work(cwd: Path | None = None, *, json: bool) -> None:
-    """Ask whoever sits at the terminal about what is not trusted yet. Nobody else is kept waiting."""
+    """Ask at a terminal about what is not trusted yet; without one, ask nothing."""
     if json or not is_interactive():
         return
     from goent.cli.trust import ask_for_trust  # noqa: PLC0415 (it reads all settings)

@@ -1,13 +1,14 @@
-"""Talks to the daemon from a command: one line out, lines in, blocking.
+"""The blocking client that commands use to call the daemon.
 
-Requests and a watch share the connection: whatever event arrives while an answer is awaited is
-kept for whoever reads events next.
+Requests and a watch share one connection: events that arrive before an answer are kept for whoever
+reads events next.
 """
 
+import re
 import select
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -16,24 +17,62 @@ import msgspec
 from msgspec import Raw, Struct
 
 from goent import __version__
+from goent.cli.terminal import print_notice
 from goent.daemon.daemon_connection import DaemonConnection, connect
 from goent.domain.events import EventEnvelope
 from goent.domain.input_mistakes import OPTIONS, explain_mistake
 from goent.domain.replies import OutputReply, Status, WorkerList
-from goent.domain.requests import ListRequest, OutputRequest, WatchRequest, WorkerRequest
+from goent.domain.requests import (
+    MAX_WAIT_S,
+    ListRequest,
+    OutputRequest,
+    WatchRequest,
+    WorkerRequest,
+)
 from goent.domain.types import Value
 
 ANSWER_TIMEOUT_S = 300.0  # longer than the longest wait that the daemon itself allows
-MAX_DAEMONS = 3  # that may end one after the other while we ask
+MAX_DAEMONS = 3  # tried in a row, while each is about to end
 MAX_WORKERS = 200
 LAST = "last"
 FULL_ID_LENGTH = 7  # characters of `w-k3f9x`
 
 R = TypeVar("R")
 
+# The daemon's messages name MCP tools and their arguments.
+TOOL_COMMANDS = {
+    "worker_spawn": "run",
+    "worker_list": "ps",
+    "provider_list": "providers",
+    "provider_recommend": "recommend",
+    "cost_report": "costs",
+    "swarm_spawn": "swarm run",
+    **{
+        f"worker_{name}": name
+        for name in ("prompt", "wait", "status", "output", "result", "answer", "cancel")
+    },
+    **{
+        f"swarm_{name}": f"swarm {name}"
+        for name in ("status", "wait", "result", "list", "retry", "cancel", "merge")
+    },
+}
+TOOL_PHRASES = {
+    "pass queue: true": "pass --queue",
+    "spawn another one": "start another one with `go-ent run`",
+    "spawn another worker": "start another worker with `go-ent run`",
+}
+_TOOL_NAME = re.compile(rf"`?\b({'|'.join(TOOL_COMMANDS)})\b`?(?: \(`go-ent [\w ]+`\))?")
+
+
+def terminal_words(message: str) -> str:
+    """The message with commands for tools, and options for arguments."""
+    for phrase, words in TOOL_PHRASES.items():
+        message = message.replace(phrase, words)
+    return _TOOL_NAME.sub(lambda found: f"`go-ent {TOOL_COMMANDS[found[1]]}`", message)
+
 
 class CommandError(Exception):
-    """What the person is told instead of an answer; `code` is the exit code that fits."""
+    """A command failed with this message; `code` is its exit code."""
 
     def __init__(self, message: str, code: int = 3) -> None:
         super().__init__(message)
@@ -41,7 +80,7 @@ class CommandError(Exception):
 
 
 class DaemonDisconnected(CommandError):
-    """The daemon closed the connection, or its end of it is gone."""
+    """The daemon closed the connection."""
 
     def __init__(self, message: str, why: str = "") -> None:
         super().__init__(message)
@@ -54,7 +93,7 @@ class _DaemonErrorData(Struct, frozen=True):
 
 
 class _DaemonError(Struct, frozen=True):
-    message: str = "an error without words"
+    message: str = "the daemon reported an error without a message"
     data: _DaemonErrorData | None = None
 
     @property
@@ -94,17 +133,17 @@ def _check_options(request: Value) -> None:
 
 
 class DaemonClient:
-    """One conversation with the project's daemon; `meet` makes a connection to one."""
+    """A connection to the project's daemon; `connect` opens another when the daemon has ended."""
 
-    def __init__(self, meet: Callable[[], DaemonConnection]) -> None:
-        self._connect = meet
+    def __init__(self, connect: Callable[[], DaemonConnection]) -> None:
+        self._connect = connect
         self._calls = 0
         self._watch = 0
         self._answers: dict[int, _DaemonMessage] = {}
         self._events: deque[EventEnvelope] = deque()
         self._decoder = msgspec.json.Decoder(_DaemonMessage)
         self._envelopes = msgspec.json.Decoder(EventEnvelope)
-        self._use_connection(meet())
+        self._use_connection(connect())
 
     def _use_connection(self, connection: DaemonConnection) -> None:
         self._socket = connection.socket
@@ -118,13 +157,13 @@ class DaemonClient:
         self._socket.close()
 
     def reconnect(self) -> None:
-        """Go on with the daemon that there is now; what the last one still owed is forgotten."""
+        """Continue with the current daemon; answers that the last one did not send are forgotten."""
         self.close()
         self._answers.clear()
         self._use_connection(self._connect())
 
     def call(self, method: str, params: Value | None, reply: type[R]) -> R:
-        """Ask and wait for the answer. A daemon that ends does nothing: the next one is asked."""
+        """Send a request and wait for the answer. A daemon that is ending refuses: try the next one."""
         if params is not None:
             _check_options(params)
         answer = self._answer(method, params)
@@ -134,7 +173,8 @@ class DaemonClient:
             self.reconnect()
             answer = self._answer(method, params)
         if answer.error:
-            raise CommandError(self._error_text(answer.error), answer.error.exit_code)
+            message = terminal_words(answer.error.message.removeprefix(f"{method}: "))
+            raise CommandError(self._error_text(answer.error, message), answer.error.exit_code)
         return msgspec.json.decode(answer.result, type=reply)
 
     def _answer(self, method: str, params: Value | None) -> _DaemonMessage:
@@ -148,16 +188,16 @@ class DaemonClient:
                 )
         return answer
 
-    def _error_text(self, error: _DaemonError) -> str:
+    def _error_text(self, error: _DaemonError, message: str) -> str:
         if error.kind or self._version == __version__:
-            return error.message
+            return message
         return (
-            f"{error.message}: the running daemon is go-ent {self._version}, this is {__version__}; "
+            f"{message}: the running daemon is go-ent {self._version}, this is {__version__}; "
             "`go-ent daemon stop` ends it when its workers are done"
         )
 
     def send(self, method: str, params: Value | None) -> int:
-        """Ask without waiting; the answer is dropped unless somebody waits for it."""
+        """Send a request without waiting for its answer."""
         self._calls += 1
         line = msgspec.json.encode(_DaemonCall(self._calls, method, params or {}))
         try:
@@ -167,21 +207,21 @@ class DaemonClient:
         return self._calls
 
     def watch(self, *workers: str, after: int) -> None:
-        """From now on the workers' events arrive, beginning behind the cursor."""
+        """Subscribe to the workers' events after the cursor."""
         self._watch = self.send("watch", WatchRequest(worker_ids=workers, after=after))
 
     def events(self, seconds: float) -> Iterator[EventEnvelope]:
-        """The events that are there, or that come within that time."""
+        """The events that have arrived, or that arrive within that time."""
         if not self._events:
             self._receive(seconds)
         if ended := self._answers.get(self._watch):
             why = ended.error.message if ended.error else "it ended"
-            raise CommandError(f"the daemon no longer tells what happens: {why}", 3)
+            raise CommandError(f"the daemon no longer sends events: {why}", 3)
         while self._events:
             yield self._events.popleft()
 
     def _receive(self, seconds: float) -> bool:
-        """Take in what has come; False if nothing does in time."""
+        """Handle the lines that have arrived; False if none does in time."""
         if b"\n" not in self._unread:
             if not select.select([self._socket], [], [], max(0.0, seconds))[0]:
                 return False
@@ -211,28 +251,34 @@ class DaemonClient:
 
 
 def _disconnected(why: OSError | str) -> DaemonDisconnected:
-    ended = f"the daemon ended in the middle of it ({why})"
-    remedy = "`go-ent ps` starts a new one and shows what became of the workers"
+    ended = f"the daemon ended unexpectedly ({why})"
+    remedy = "`go-ent ps` starts a new one and shows the state of the workers"
     return DaemonDisconnected(f"{ended}; {remedy}", ended)
 
 
 def recovery_hint(worker: str) -> str:
-    """When a worker's daemon died: what it did is journaled, and its session goes on."""
+    """What to do when a worker's daemon died: its work is journaled, and its session can resume."""
     return (
-        f"a new one starts with the next command: `go-ent output {worker}` shows all it did, "
-        f"`go-ent prompt {worker} …` goes on where it was"
+        f"the next command starts a new one: `go-ent output {worker}` shows its work, "
+        f"`go-ent prompt {worker} …` resumes it"
     )
 
 
 @contextmanager
 def open_daemon_client(cwd: Path | None = None, *, start: bool = True) -> Generator[DaemonClient]:
-    """The daemon of the project around a directory, the current one if none is given."""
+    """A client of the daemon that serves a directory's project (default: the current directory's)."""
     where = cwd or _current_folder()
     conversation = DaemonClient(lambda: connect(where, "control", start=start))
     try:
         yield conversation
     finally:
         conversation.close()
+
+
+def ask(method: str, request: Value | None, reply: type[R]) -> R:
+    """One answer of the daemon that serves the current directory."""
+    with open_daemon_client() as through:
+        return through.call(method, request, reply)
 
 
 def _current_folder() -> Path:
@@ -244,21 +290,41 @@ def _current_folder() -> Path:
         ) from None
 
 
-def find_worker(asked: str, through: DaemonClient) -> str:
-    """The id behind a full id, an unambiguous beginning of one, or the word `last`."""
-    if asked != LAST and asked.startswith("w-") and len(asked) >= FULL_ID_LENGTH:
-        return asked
-    limit = 1 if asked == LAST else MAX_WORKERS
+def find_worker(given: str, through: DaemonClient) -> str:
+    """The id behind a full id, an unambiguous prefix of one, or the word `last`."""
+    if given != LAST and given.startswith("w-") and len(given) >= FULL_ID_LENGTH:
+        return given
+    limit = 1 if given == LAST else MAX_WORKERS
     workers = through.call("worker_list", ListRequest(limit=limit), WorkerList).workers
-    if asked == LAST:
-        if not workers:
-            raise CommandError("this project has no workers yet: `go-ent run TASK` makes one", 2)
-        return workers[0].worker_id
-    beginning = asked if asked.startswith("w-") else f"w-{asked}"
-    found = [w.worker_id for w in workers if asked and w.worker_id.startswith(beginning)]
+    if given == LAST and not workers:
+        raise CommandError("this project has no workers yet: `go-ent run TASK` starts one", 2)
+    return match_id(given, [worker.worker_id for worker in workers], "w-")
+
+
+def match_id(given: str, newest_first: Sequence[str], prefix: str) -> str:
+    """The id that is meant, or what was given if none matches: the daemon then says so."""
+    if given == LAST:
+        return newest_first[0]
+    starts = (given, prefix + given)
+    found = [one for one in newest_first if given and one.startswith(starts)]
     if len(found) > 1:
-        raise CommandError(f"{asked!r} may be any of {', '.join(found)}: write more of it", 2)
-    return found[0] if found else asked
+        raise CommandError(f"{given!r} may be any of {', '.join(found)}: type more of it", 2)
+    return found[0] if found else given
+
+
+def wait_until(
+    ask_for: Callable[[float], R], done: Callable[[R], bool], seconds: float | None
+) -> R:
+    """Wait in calls as long as the daemon allows, until it is done or the time is up."""
+    deadline = None if seconds is None else time.monotonic() + seconds
+    while True:
+        left = MAX_WAIT_S if deadline is None else deadline - time.monotonic()
+        found = ask_for(min(MAX_WAIT_S, max(0.0, left)))
+        if done(found):
+            return found
+        if deadline is not None and time.monotonic() >= deadline:
+            print_notice(f"not done after {seconds:g} s")
+            return found
 
 
 def status_of(worker: str, through: DaemonClient) -> Status:
@@ -266,6 +332,6 @@ def status_of(worker: str, through: DaemonClient) -> Status:
 
 
 def cursor_before(worker: str, through: DaemonClient) -> int:
-    """Where the worker begins in the journal: a watch need not read what came before."""
+    """Where the worker begins in the journal, so that a watch skips what came before."""
     request = OutputRequest(worker_id=worker, limit=1)
     return max(0, through.call("worker_output", request, OutputReply).cursor - 1)

@@ -26,7 +26,7 @@ LOCAL_PEERPID = 0x002  # macOS; not in Python's socket module
 
 
 def stop_daemon(cwd: Path, *, force: bool) -> bool:
-    """End the project's daemon and wait until it is gone; False if there was none."""
+    """Stop the project's daemon and wait until it has ended; False if none was running."""
     try:
         pid, stopping = _ask_to_stop(cwd, if_idle=not force)
     except (NoDaemon, CommandError) as trouble:
@@ -37,7 +37,7 @@ def stop_daemon(cwd: Path, *, force: bool) -> bool:
         if pid is None or not (force or none):
             raise
         for number in (signal.SIGTERM, signal.SIGCONT) if force else ():
-            with suppress(ProcessLookupError):  # one that was stopped must go on to end
+            with suppress(ProcessLookupError):  # a suspended process must continue to end
                 os.kill(pid, number)
     if not stopping:
         raise CommandError("workers are busy: wait for them, or pass --force to end them too", 1)
@@ -46,7 +46,7 @@ def stop_daemon(cwd: Path, *, force: bool) -> bool:
 
 
 def _ask_to_stop(cwd: Path, *, if_idle: bool) -> tuple[int, bool]:
-    """Its process, and whether it ends. One that closes the line instead of answering does."""
+    """Its process id, and whether it is stopping; closing the connection counts as stopping."""
     with open_daemon_client(cwd, start=False) as through:
         pid = through.call("daemon_status", None, DaemonInfo).pid
         try:
@@ -61,7 +61,7 @@ def _await_end(pid: int, *, force: bool) -> None:
 
     deadline = time.monotonic() + STOP_TIMEOUT_S
     born = start_time(pid)
-    while born and start_time(pid) == born:  # the number may be somebody else's by now
+    while born and start_time(pid) == born:  # the process id may have been reused
         if time.monotonic() > deadline:
             if not force:
                 raise CommandError(f"process {pid} is still ending; --force does not wait for it")
@@ -72,7 +72,7 @@ def _await_end(pid: int, *, force: bool) -> None:
 
 
 def _silent_daemon(cwd: Path) -> int | None:
-    """The daemon that is there but says nothing: it is stuck, or ends and has no socket any more."""
+    """A daemon that does not answer: it hangs, or is ending and has closed its socket."""
     held = find_holder(project_key(find_project(cwd)), os.environ)
     if held and held.kind == "daemon":
         return held.pid
@@ -80,7 +80,7 @@ def _silent_daemon(cwd: Path) -> int | None:
 
 
 def _socket_owner(path: Path) -> int | None:
-    """Who listens on the project's socket, as the kernel tells it."""
+    """The process that listens on the project's socket, according to the kernel."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(1)
         try:
@@ -100,7 +100,7 @@ OTHER_VERSION_HINT = "`go-ent daemon stop` ends it, and the next command starts 
 
 
 class HttpListener(Value, frozen=True, kw_only=True):
-    """Where MCP is spoken, and the token that lets in."""
+    """Where MCP is served, and the token for it."""
 
     url: str
     token: str
@@ -114,7 +114,7 @@ class _ListenerReply(Value, frozen=True, kw_only=True):
 
 
 def hold_http_listener(cwd: Path, port: int, *, json: bool) -> int:
-    """Until Ctrl-C or the end of the daemon."""
+    """Keep the listener open until Ctrl-C or the end of the daemon."""
     connection = connect(cwd, "http")
     with connection.socket as sock:
         try:
@@ -139,14 +139,14 @@ def _parse_listener(line: bytes) -> HttpListener:
         answer = msgspec.json.decode(line, type=_ListenerReply)
     except msgspec.DecodeError as error:
         raise CommandError(
-            f"the daemon's answer is not understood ({error}); {OTHER_VERSION_HINT}"
+            f"the daemon's answer is invalid ({error}); {OTHER_VERSION_HINT}"
         ) from None
     if answer.refusal:
         raise CommandError(answer.refusal, 2)
     if answer.error:
         raise CommandError(f"{answer.error}; choose another with --port, or leave it out", 3)
     if not answer.url:
-        raise CommandError(f"the daemon that runs knows no --http; {OTHER_VERSION_HINT}")
+        raise CommandError(f"the running daemon does not support --http; {OTHER_VERSION_HINT}")
     return HttpListener(url=answer.url, token=answer.token)
 
 
@@ -164,6 +164,6 @@ def _show_listener(door: HttpListener, *, json: bool) -> None:
         f"MCP is served at {door.url}\n"
         f"Header: Authorization: {header}\n\n"
         f"In Claude Code:\n  claude mcp add-json go-ent '{msgspec.json.encode(server).decode()}'\n\n"
-        "It ends with this command (Ctrl-C), and the token with it. Workers live on.",
+        "The listener and its token end with this command (Ctrl-C). Workers continue.",
         flush=True,
     )

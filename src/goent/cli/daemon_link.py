@@ -38,7 +38,7 @@ class DaemonLink:
         self._readers: dict[str, MemoryObjectSendStream[EventEnvelope]] = {}
 
     async def run(self) -> None:
-        """Until its peer is closed: whoever is cancelled still has something to say, such as a cancel."""
+        """Run until the peer is closed, shielded: cancelled work still sends its own cancel requests."""
         assert self.peer, "a link is given its peer before it begins"
         with anyio.CancelScope(shield=True):
             await self.peer.run()
@@ -61,10 +61,10 @@ class DaemonLink:
 
     @asynccontextmanager
     async def events(self, worker: str) -> AsyncGenerator[AsyncIterator[EventEnvelope]]:
-        # Unbounded: an answer that we wait for may stand behind events that we do not read meanwhile.
+        # Unbounded: an awaited answer may be queued behind events that nobody reads meanwhile.
         send, receive = anyio.create_memory_object_stream[EventEnvelope](math.inf)
         self._readers[worker] = send
-        # Shielded: whoever is cancelled still has something to hear, such as what it has cost.
+        # Shielded: cancelled work still receives events, such as its cost.
         watching = anyio.CancelScope(shield=True)
         self._group.start_soon(self._watch, worker, send, watching)
         try:
@@ -87,8 +87,6 @@ class DaemonLink:
         finally:
             send.close()
 
-    # The handler of its peer
-
     async def request(self, method: str, params: Raw) -> object:
         raise MethodNotFound(method)
 
@@ -100,7 +98,7 @@ class DaemonLink:
 
 
 class _EventStream:
-    """A worker's events; their end is the daemon's."""
+    """A worker's events, until the daemon ends."""
 
     def __init__(self, receive: MemoryObjectReceiveStream[EventEnvelope]) -> None:
         self._receive = receive
@@ -112,12 +110,12 @@ class _EventStream:
         try:
             return await self._receive.receive()
         except anyio.EndOfStream:
-            raise _daemon_gone("it no longer tells what happens") from None
+            raise _daemon_gone("it no longer sends events") from None
 
 
 @asynccontextmanager
 async def open_daemon_link(where: Path) -> AsyncGenerator[DaemonLink]:
-    """A link to the daemon of the project around a directory; it is started if there is none."""
+    """A link to the daemon of a directory's project, started if necessary."""
     trouble: Exception | None = None
     connection = await _connect(where)
     stream = LocalStream(connection.socket)
@@ -154,6 +152,6 @@ def _refusal_kind(refusal: RpcError) -> str:
 
 def _daemon_gone(why: Exception | str) -> DaemonGone:
     return DaemonGone(
-        f"the daemon ended in the middle of it ({why}); `go-ent ps` starts a new one and shows what "
-        "became of the workers"
+        f"the daemon ended unexpectedly ({why}); `go-ent ps` starts a new one and shows the state "
+        "of the workers"
     )

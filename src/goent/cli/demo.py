@@ -6,23 +6,27 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import Annotated
 
+import typer
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from msgspec.structs import replace
 
+from goent.cli import drawing
+from goent.cli.board import Board, BoardRow, board_table, open_board, styled_line
+from goent.cli.command_options import JsonOption
 from goent.cli.daemon_client import CommandError, DaemonClient, open_daemon_client
 from goent.cli.daemon_control import stop_daemon
-from goent.cli.display import print_json, show_costs, show_result
+from goent.cli.display import print_reply, show_costs, show_result
 from goent.cli.doctor import installed_opencode
-from goent.cli.labels import badge, duration, gauge, money, progress_bar, short_number
-from goent.cli.swarm_commands import read_task_file
+from goent.cli.labels import badge, duration, money, short_number
+from goent.cli.swarm_commands import read_task_file, swarm_result
 from goent.cli.swarm_display import show_merged, show_swarm_summary
 from goent.cli.swarm_watcher import open_swarm_watcher
 from goent.cli.terminal import (
@@ -31,7 +35,7 @@ from goent.cli.terminal import (
     open_keyboard,
     print_notice,
     print_now,
-    strip_controls,
+    signal_handlers,
 )
 from goent.cli.turn_follower import event_line
 from goent.config.trust_survey import trust_everything
@@ -49,7 +53,6 @@ from goent.domain.swarm_messages import (
     SwarmMergeReply,
     SwarmMergeRequest,
     SwarmResult,
-    SwarmResultRequest,
     SwarmRetryRequest,
     SwarmStatus,
 )
@@ -59,12 +62,7 @@ from goent.proc.programs import find_program
 from goent.testing.hermetic_opencode import hermetic_env
 from goent.testing.script import Script, load_script
 from goent.testing.scripted_server import ScriptedModels
-from goent.workers.views import WorkerView, evidence, fold_worker, worker_status
-
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.live import Live
-
+from goent.workers.views import WorkerView, fold_worker, worker_status
 
 SLUG_SOURCE = '''\
 """Titles into addresses."""
@@ -117,7 +115,7 @@ GIT_COMMAND = ("git", "-c", "user.name=demo", "-c", "user.email=demo@localhost")
 
 
 class DemoProject(Value, frozen=True, kw_only=True):
-    """A sample project, ready for workers."""
+    """A sample project for the demo's workers."""
 
     project: Path
     has_git: bool
@@ -125,7 +123,7 @@ class DemoProject(Value, frozen=True, kw_only=True):
 
 @contextmanager
 def open_demo_project(opencode: Path, *, keep: bool) -> Generator[DemoProject]:
-    """A sample project whose models are scripted; leaving ends its daemon and removes it."""
+    """A sample project with scripted models; leaving stops its daemon and removes it."""
     folder = Path(tempfile.mkdtemp(prefix="go-ent-demo-")).resolve()
     project = folder / "sample"
     try:
@@ -141,7 +139,9 @@ def open_demo_project(opencode: Path, *, keep: bool) -> Generator[DemoProject]:
                         project=project, has_git=bool(find_program("git", os.environ))
                     )
                 finally:
-                    with _ignore_signals():
+                    with signal_handlers(
+                        signal.SIG_IGN
+                    ):  # a second Ctrl-C must not leave a daemon behind
                         stop_daemon(project, force=True)
     finally:
         if not keep:
@@ -155,7 +155,7 @@ def _open_script() -> Generator[Script]:
 
 
 def _variables(folder: Path, opencode: Path, script: Script) -> Mapping[str, str]:
-    """Nothing of the user's but the way to their programs: no keys, no settings, no folders."""
+    """An environment with the user's programs, but without their keys, settings and folders."""
     runtime = folder / "run"
     runtime.mkdir(mode=0o700)
     passed = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
@@ -202,105 +202,6 @@ def _build_project(project: Path, models: ScriptedModels, portal: BlockingPortal
             portal.call(git)
 
 
-@contextmanager
-def _ignore_signals() -> Generator[None]:
-    """Cleaning up is not interrupted: a second Ctrl-C would leave a daemon behind."""
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, signal.SIG_IGN) for number in signals]
-    try:
-        yield
-    finally:
-        for number, handler in zip(signals, before, strict=True):
-            with suppress(TypeError):  # a handler that C code set cannot be named
-                signal.signal(number, handler)
-
-
-STEP_WIDTH = 34
-WIDE_CONSOLE = 110
-
-
-class DemoBoard:
-    """Lines, and below them on a terminal how the workers stand."""
-
-    def __init__(self, console: "Console", live: "Live | None") -> None:
-        self._console = console
-        self._live = live
-
-    def line(self, text: str, style: str = "") -> None:
-        from rich.text import Text  # noqa: PLC0415 (rich is loaded only where something is drawn)
-
-        words = Text(strip_controls(text), style=style)
-        if self._live:
-            self._console.print(words, no_wrap=True, overflow="ellipsis")
-        else:
-            self._console.print(words, soft_wrap=True)
-
-    def draw(self, views: Mapping[str, WorkerView], foot: str) -> None:
-        if self._live:
-            narrow = self._console.width < WIDE_CONSOLE
-            self._live.update(_worker_table(views, foot, narrow=narrow), refresh=True)
-
-
-class SilentDemoBoard(DemoBoard):
-    """Shows nothing: for `--json`, where only the end counts."""
-
-    def line(self, text: str, style: str = "") -> None:
-        pass
-
-    def draw(self, views: Mapping[str, WorkerView], foot: str) -> None:
-        pass
-
-
-@contextmanager
-def open_board(*, silent: bool = False) -> Generator[DemoBoard]:
-    from rich.live import Live  # noqa: PLC0415 (the same)
-
-    console = make_console()
-    if silent:
-        yield SilentDemoBoard(console, None)
-        return
-    if not console.is_terminal:
-        yield DemoBoard(console, None)
-        return
-    with Live(console=console, auto_refresh=False) as live:
-        yield DemoBoard(console, live)
-
-
-def _worker_table(views: Mapping[str, WorkerView], foot: str, *, narrow: bool) -> "RenderableType":
-    from rich.console import Group  # noqa: PLC0415 (the same)
-    from rich.table import Table  # noqa: PLC0415 (the same)
-    from rich.text import Text  # noqa: PLC0415 (the same)
-
-    heads = ("worker", "provider", "state", "step", "progress", "tokens", "cost", "time")
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    rows = [_worker_cells(view, narrow=narrow) for view in views.values()]
-    for column, head in list(enumerate(heads))[narrow:]:
-        # Where the room is short, it is the step that gives way.
-        needed = 0 if head == "step" else max(len(row[column]) for row in rows)
-        table.add_column(head, no_wrap=True, min_width=needed, max_width=STEP_WIDTH)
-    for view, row in zip(views.values(), rows, strict=True):
-        cells = [Text(strip_controls(cell), overflow="ellipsis") for cell in row]
-        cells[2].stylize(badge(view.state, evidence(view)).style)
-        table.add_row(*cells[narrow:])
-    return Group(Text(), table, Text(foot, style="bold yellow"))
-
-
-def _worker_cells(view: WorkerView, *, narrow: bool) -> Sequence[str]:
-    now = worker_status(view)
-    percent = now.progress.percent or 0
-    until = view.updated_at if now.state in ENDED_STATES else time.time()
-    return (
-        view.id,
-        now.model if narrow else now.provider,
-        badge(now.state, now.evidence).words,
-        now.step,
-        gauge(percent) if narrow else progress_bar(percent),
-        short_number(now.usage.total),
-        money(now.cost_usd) if view.calls else "",
-        duration(until - view.started_at),
-    )
-
-
 SWARM_TASKS = """\
 swarm: tidy-up
 tasks:
@@ -316,14 +217,14 @@ CONFLICTING_TASKS = {"accents", "separator"}
 
 
 class DemoSwarmResult(Value, frozen=True, kw_only=True):
-    """What came of the swarm."""
+    """The result of the swarm, and of its merge."""
 
     result: SwarmResult
     merged: SwarmMergeReply
 
     @property
     def worked(self) -> bool:
-        """All done in the end, the planted conflict found, and the rest on the branch."""
+        """Whether all tasks completed, the planted conflict was found, and the rest was merged."""
         done = all(task.state == "completed" for task in self.result.tasks)
         found = {t for c in self.result.conflicts if c.kind == "hunk_conflict" for t in c.tasks}
         return (
@@ -334,18 +235,18 @@ class DemoSwarmResult(Value, frozen=True, kw_only=True):
 
 
 def run_demo_swarm(through: DaemonClient, project: Path, *, silent: bool) -> DemoSwarmResult:
-    """Hand over the tasks, retry the one that fails, and merge what goes together."""
+    """Run the tasks, retry the one that fails, and merge what does not conflict."""
     file = project / ".goent" / "tasks.yaml"
     file.write_text(SWARM_TASKS)
     if not silent:
-        print_now("\nNow a swarm: four workers on three models, each in a git worktree of its own.")
+        print_now("\nNow a swarm: four workers on three models, each in its own git worktree.")
         print_now(f"go-ent swarm {file.relative_to(project)}\n")
     begun = through.call("swarm_spawn", read_task_file(str(file)), SwarmStatus)
     _watch_swarm(through, begun.swarm_id, silent=silent)
-    _show_swarm(through, begun.swarm_id, silent=silent)
     if not silent:
+        show_swarm_summary(swarm_result(begun.swarm_id, through))
         print_now(
-            f"\nIt said that it was done, and was refuted. Another model tries: {RETRY_PROVIDER}"
+            f"\nIts claim to be done was refuted. Retrying with another model: {RETRY_PROVIDER}"
         )
         print_now(
             f"go-ent swarm retry {begun.swarm_id} {FAILING_TASK} --provider {RETRY_PROVIDER}\n"
@@ -355,7 +256,7 @@ def run_demo_swarm(through: DaemonClient, project: Path, *, silent: bool) -> Dem
     )
     through.call("swarm_retry", retry, SwarmStatus)
     _watch_swarm(through, begun.swarm_id, silent=silent)
-    result = _swarm_result(through, begun.swarm_id)
+    result = swarm_result(begun.swarm_id, through)
     if not silent:
         print_now(f"\ngo-ent swarm merge {begun.swarm_id}\n")
     merge = SwarmMergeRequest(swarm_id=begun.swarm_id)
@@ -370,15 +271,6 @@ def _watch_swarm(through: DaemonClient, swarm: str, *, silent: bool) -> None:
         watching.watch(swarm)
     if watching.interrupted:
         raise KeyboardInterrupt
-
-
-def _show_swarm(through: DaemonClient, swarm: str, *, silent: bool) -> None:
-    if not silent:
-        show_swarm_summary(_swarm_result(through, swarm))
-
-
-def _swarm_result(through: DaemonClient, swarm: str) -> SwarmResult:
-    return through.call("swarm_result", SwarmResultRequest(swarm_id=swarm, whole=True), SwarmResult)
 
 
 DEMO_TASKS = (
@@ -412,14 +304,14 @@ The models were scripted; OpenCode, the edits, the commands and the checks were 
 For real models, in a project of your own:
   export ANTHROPIC_API_KEY=…    or ZHIPU_API_KEY, DEEPSEEK_API_KEY, … or: opencode auth login
   go-ent init                   settings, and go-ent as a server for Claude Code
-  go-ent doctor                 what is there, what is missing
+  go-ent doctor                 what works, what is missing
   go-ent run "a task"           a first worker"""
 
 
 class DemoFollower:
-    """The workers as the audience sees them, and the one question they get."""
+    """Shows the workers, and answers the one question that they ask."""
 
-    def __init__(self, through: DaemonClient, board: DemoBoard, keyboard: Keyboard | None) -> None:
+    def __init__(self, through: DaemonClient, board: Board, keyboard: Keyboard | None) -> None:
         self._client = through
         self._board = board
         self._keyboard = keyboard
@@ -429,7 +321,7 @@ class DemoFollower:
         self._started = time.monotonic()
 
     def until_done(self, workers: tuple[str, ...]) -> None:
-        """Show everything until all workers have ended their turn."""
+        """Follow the workers until all have ended their turns."""
         self._client.watch(*workers, after=0)
         while len(self._views) < len(workers) or not self._all_ended():
             for envelope in self._client.events(TICK_S):
@@ -437,10 +329,17 @@ class DemoFollower:
                 self._views[envelope.worker] = view
                 self._show(view, envelope)
             self._answer_when_due()
-            self._board.draw(self._views, self._status_text())
+            self._draw(self._status_text())
             if time.monotonic() - self._started > DEMO_TIMEOUT_S:
                 raise CommandError(f"the workers were not done after {DEMO_TIMEOUT_S:.0f} s")
-        self._board.draw(self._views, "")
+        self._draw("")
+
+    def _draw(self, keys: str) -> None:
+        if self._board.is_live:
+            table = board_table(
+                [_board_row(view) for view in self._views.values()], make_console().width, "worker"
+            )
+            self._board.show(drawing.Group("", table, styled_line((keys, "bold yellow"))))
 
     def _all_ended(self) -> bool:
         return all(view.state in ENDED_STATES for view in self._views.values())
@@ -465,7 +364,7 @@ class DemoFollower:
             self._board.line(who + told[0], told[1])
 
     def _answer_when_due(self) -> None:
-        """The question is answered by the person, or for them when they do not."""
+        """Answer by key, or automatically after a while."""
         if self._question is None:
             return
         key = self._keyboard.read_key() if self._keyboard else ""
@@ -474,8 +373,8 @@ class DemoFollower:
         elif key in ("y", "\n"):
             self._answer("allow_once")
         elif time.monotonic() > self._question_at + (THINKING_S if self._keyboard else SHOWING_S):
-            why = "nobody answered" if self._keyboard else "there is no terminal to ask at"
-            self._board.line(f"the demo says yes by itself: {why}", "dim")
+            why = "nobody answered" if self._keyboard else "there is no terminal"
+            self._board.line(f"answered yes automatically: {why}", "dim")
             self._answer("allow_once")
 
     def _answer(self, option: PermissionAnswer) -> None:
@@ -489,11 +388,28 @@ class DemoFollower:
         if self._question is None or self._keyboard is None:
             return ""
         left = max(0.0, self._question_at + THINKING_S - time.monotonic())
-        return f"\nMay it run that?  [y] yes  [n] no  (yes in {left:.0f} s)"
+        return f"May it run that?  [y] yes  [n] no  (yes in {left:.0f} s)"
+
+
+def _board_row(view: WorkerView) -> BoardRow:
+    now = worker_status(view)
+    percent = f"{now.progress.percent}%" if now.progress.percent else ""
+    until = view.updated_at if now.state in ENDED_STATES else time.time()
+    shown = badge(now.state, now.evidence)
+    return BoardRow(
+        name=view.id,
+        state=shown.words,
+        provider=now.model,
+        step="" if now.step == now.state else f"{percent} {now.step}",
+        tokens=short_number(now.usage.total),
+        cost=money(now.cost_usd) if view.calls else "",
+        time=duration(until - view.started_at),
+        style=shown.style,
+    )
 
 
 class DemoResult(Value, frozen=True, kw_only=True):
-    """What came of the demonstration. `missing` are files that the workers should have written."""
+    """The outcome of the demo. `missing` are files that the workers should have written."""
 
     project: str
     results: tuple[Result, ...]
@@ -507,18 +423,27 @@ class DemoResult(Value, frozen=True, kw_only=True):
         return done and not self.missing and (self.swarm is None or self.swarm.worked)
 
 
+def demo(
+    *,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the sample project.")] = False,
+    json: JsonOption = False,
+) -> int:
+    """See go-ent work: three workers in parallel on scripted models. Needs OpenCode, but no key."""
+    return run_demo(keep=keep, json=json)
+
+
 def run_demo(*, keep: bool = False, json: bool = False) -> int:
-    """Play. 0 only if all workers really completed and their files are there."""
+    """Run the demo. Returns 0 only if all workers were verified and their files exist."""
     opencode = installed_opencode(Path.cwd(), os.environ)
     if not json:
-        print_now("go-ent demo: three workers at once, on OpenCode, with scripted models.")
+        print_now("go-ent demo: three workers in parallel, on OpenCode, with scripted models.")
     with (
-        _interrupt_on_signals(),
+        signal_handlers(_interrupt, (signal.SIGTERM, signal.SIGHUP)),
         _report_interrupt(),
         open_demo_project(opencode, keep=keep) as stage,
     ):
         if not json:
-            fate = "it stays" if keep else "gone afterwards"
+            fate = "kept" if keep else "removed afterwards"
             print_now(f"A sample project, {fate}: {stage.project}")
             print_now("Starting; a cold OpenCode takes a few seconds.\n")
         with open_daemon_client(stage.project) as through:
@@ -528,28 +453,24 @@ def run_demo(*, keep: bool = False, json: bool = False) -> int:
             if played.worked and stage.has_git:
                 together = run_demo_swarm(through, stage.project, silent=json)
                 played = replace(played, swarm=together)
-            if json:
-                print_json(played)
-            else:
-                _show_farewell(played)
+            print_reply(played, _show_farewell, json=json)
     return 0 if played.worked else 1
 
 
 def _run_tasks(through: DaemonClient, project: Path, *, silent: bool) -> DemoResult:
     spawned = [through.call("worker_spawn", task, SpawnReply).worker_id for task in DEMO_TASKS]
-    with open_board(silent=silent) as board, open_keyboard() as keyboard:
+    with open_board(silent=silent, keep=True) as board, open_keyboard() as keyboard:
         DemoFollower(through, board, None if silent else keyboard).until_done(tuple(spawned))
     costs = CostsRequest(by="provider", project_only=True)
     return DemoResult(
         project=str(project),
-        results=tuple(_worker_result(worker, through) for worker in spawned),
+        results=tuple(
+            through.call("worker_result", WorkerRequest(worker_id=worker), Result)
+            for worker in spawned
+        ),
         costs=through.call("cost_report", costs, Costs),
         missing=tuple(name for name in EXPECTED_FILES if not (project / name).is_file()),
     )
-
-
-def _worker_result(worker: str, through: DaemonClient) -> Result:
-    return through.call("worker_result", WorkerRequest(worker_id=worker), Result)
 
 
 def _show_results(played: DemoResult) -> None:
@@ -566,9 +487,9 @@ def _show_farewell(played: DemoResult) -> None:
         print_now(FAREWELL)
         return
     if played.missing:
-        print_notice(f"these files should be there: {', '.join(played.missing)}")
+        print_notice(f"these files are missing: {', '.join(played.missing)}")
     if any(r.failure and r.failure.kind == "permission_denied" for r in played.results):
-        print_notice("you said no, and that ended the worker's turn, as it should")
+        print_notice("you answered no, which ended the worker's turn, as it should")
     print_notice("not every worker completed its task; see above")
 
 
@@ -577,21 +498,9 @@ def _report_interrupt() -> Generator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print_notice("the demo was stopped, and its daemon with it")
+        print_notice("the demo and its daemon were stopped")
         raise
 
 
-@contextmanager
-def _interrupt_on_signals() -> Generator[None]:
-    """A closed terminal or a `kill` leaves as little behind as Ctrl-C."""
-
-    def leave(_number: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    signals = (signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, leave) for number in signals]
-    try:
-        yield
-    finally:
-        for number, handler in zip(signals, before, strict=True):
-            signal.signal(number, handler)
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -2,12 +2,13 @@
 
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from goent.cli import drawing
 from goent.cli.labels import (
     Badge,
     age,
@@ -34,11 +35,6 @@ from goent.domain.types import (
 )
 from goent.domain.verification import quote_worker_text
 
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.text import Text
-
-
 CELL_STYLES = {
     "ready": "green",
     "direct": "green",
@@ -51,14 +47,15 @@ CELL_STYLES = {
     "no_credit": "red",
 }
 EVIDENCE_LABELS: dict[Evidence, str] = {
-    "claimed": "claimed: nothing was checked, pass --verify to check",
+    "claimed": "claimed: nothing was checked; pass --verify to check",
     "verified": "verified",
-    "refuted": "refuted: it is not done",
+    "refuted": "refuted: a check failed",
 }
 T = TypeVar("T")
+S = TypeVar("S", bound=Struct)
 TASK_WIDTH = 50
 STEP_WIDTH = 40
-QUESTION_WIDTH = 200  # a question's end is not cut off: it was shortened in the middle already
+QUESTION_WIDTH = 200  # a question was already shortened, in the middle
 
 
 def print_json(value: Struct | None) -> None:
@@ -68,9 +65,16 @@ def print_json(value: Struct | None) -> None:
     sys.stdout.flush()
 
 
+def print_reply(reply: S, show: Callable[[S], None], *, json: bool) -> None:
+    if json:
+        print_json(reply)
+    else:
+        show(reply)
+
+
 def show_workers(workers: Sequence[WorkerLine | Status], *, hidden: int = 0) -> None:
     if not workers:
-        print("no workers; `go-ent run TASK` makes one")
+        print("no workers; `go-ent run TASK` starts one")
         return
     heads = ("WORKER", "STATE", "MODEL", "STEP", "TOKENS", "COST", "AGE", "TASK")
     show_table(heads, map(_worker_row, workers))
@@ -82,7 +86,7 @@ def show_workers(workers: Sequence[WorkerLine | Status], *, hidden: int = 0) -> 
         print(f"{hidden} older ones; `go-ent ps --all` shows more")
 
 
-def _worker_row(worker: WorkerLine | Status) -> "Sequence[str | Text]":
+def _worker_row(worker: WorkerLine | Status) -> "Sequence[str | drawing.Text]":
     tokens = worker.tokens if isinstance(worker, WorkerLine) else worker.usage.total
     shown = badge(worker.state, worker.evidence)
     closed = "" if worker.open else ", closed"
@@ -102,7 +106,8 @@ def _worker_row(worker: WorkerLine | Status) -> "Sequence[str | Text]":
 
 
 def show_status(worker: Status) -> None:
-    rows: list[tuple[str, str | Text]] = [
+    cost = money(worker.cost_usd) if worker.usage.total else "nothing metered yet"
+    rows: list[tuple[str, str | drawing.Text]] = [
         ("state", worker.state + ("" if worker.open else ", closed")),
         ("evidence", EVIDENCE_LABELS[worker.evidence] if worker.evidence else ""),
         ("step", worker.step if worker.step != worker.state else ""),
@@ -114,8 +119,8 @@ def show_status(worker: Status) -> None:
         ("cwd", worker.cwd),
         ("task", worker.task),
         ("turn", str(worker.turn)),
-        ("cost", f"{short_number(worker.usage.total)} tokens, {_cost_text(worker)}"),
-        ("started", f"{age(worker.started_at)} ago, last heard of {age(worker.updated_at)} ago"),
+        ("cost", f"{short_number(worker.usage.total)} tokens, {cost}"),
+        ("started", f"{age(worker.started_at)} ago, last event {age(worker.updated_at)} ago"),
         ("failure", failure_text(worker.failure)),
     ]
     if question := worker.permission:
@@ -131,12 +136,10 @@ def show_status(worker: Status) -> None:
     _show_titled(worker.worker_id, badge(worker.state, worker.evidence), rows)
 
 
-def _question_text(question: Question) -> "Text":
+def _question_text(question: Question) -> "drawing.Text":
     """Whole, an edit in the colours of a diff."""
-    from rich.text import Text  # noqa: PLC0415 (rich is loaded only where something is drawn)
-
     head, *more = f"{question.tool}: {question.shown or question.detail}".split("\n")
-    drawn = Text(strip_controls(head))
+    drawn = drawing.Text(strip_controls(head))
     for line in more:
         drawn.append(
             "\n" + strip_controls(line), diff_style(line) if question.tool in DIFF_TOOLS else ""
@@ -144,45 +147,31 @@ def _question_text(question: Question) -> "Text":
     return drawn
 
 
-def _cost_text(worker: Status) -> str:
-    return money(worker.cost_usd) if worker.usage.total else "nothing metered yet"
-
-
 def show_result(result: Result, *, cwd: str, text: bool) -> None:
-    """What came of the task; `text` if the worker's words were not shown already."""
+    """A worker's result; `text` unless its messages were shown already."""
     if text and result.text:
         print(strip_controls(quote_worker_text(result.text)))
         print()
-    verdict = EVIDENCE_LABELS[result.evidence] if result.evidence else ""
     rows = [
-        ("evidence", verdict),
-        *(
-            (_row_head("files", i), _file_text(f.path, f.added, f.removed, cwd))
-            for i, f in _numbered(result.files)
-        ),
-        *(
-            (_row_head("also changed", i), _also_changed_text(a, cwd))
-            for i, a in _numbered(result.also_changed)
-        ),
-        *((_row_head("overlaps", i), _overlap_text(o, cwd)) for i, o in _numbered(result.overlaps)),
-        *(
-            (_row_head("commands", i), _command_text(c.command, c.exit))
-            for i, c in _numbered(result.commands)
-        ),
-        *((_row_head("verify", i), check_text(check)) for i, check in _numbered(result.verify)),
+        ("evidence", EVIDENCE_LABELS[result.evidence] if result.evidence else ""),
+        *_listed("files", (_file_text(f.path, f.added, f.removed, cwd) for f in result.files)),
+        *_listed("also changed", (_also_changed_text(a, cwd) for a in result.also_changed)),
+        *_listed("overlaps", (_overlap_text(o, cwd) for o in result.overlaps)),
+        *_listed("commands", (_command_text(c.command, c.exit) for c in result.commands)),
+        *_listed("verify", map(check_text, result.verify)),
         ("cost", _cost_breakdown(result)),
         *(("moved", f"{m.from_provider} -> {m.to_provider}: {m.reason}") for m in result.failovers),
         ("failure", failure_text(result.failure)),
-        *((_row_head("note", i), note) for i, note in _numbered(result.notes)),
+        *_listed("note", result.notes),
     ]
     _show_titled(result.worker_id, badge(result.state, result.evidence), rows)
     for change in result.guarded_changes:
-        told = f"  ! {change.path} changed while this worker worked: {change.reason}"
-        make_console().print(styled_cell(told, "yellow"))
+        line = f"  ! {change.path} changed while this worker worked: {change.reason}"
+        make_console().print(styled_cell(line, "yellow"))
 
 
 def has_succeeded(worker: Status | Result) -> bool:
-    """Its turn completed, and nothing refutes it."""
+    """Its turn completed and was not refuted."""
     return worker.state == "completed" and worker.evidence != "refuted"
 
 
@@ -193,12 +182,9 @@ def result_exit_code(result: Result) -> int:
     return 0 if has_succeeded(result) else 1
 
 
-def _numbered(values: Iterable[T]) -> Iterable[tuple[int, T]]:
-    return enumerate(values)
-
-
-def _row_head(name: str, index: int) -> str:
-    return name if index == 0 else " "
+def _listed(name: str, texts: Iterable[str]) -> Iterable[tuple[str, str]]:
+    """Rows of which only the first has the name."""
+    return ((" " if at else name, text) for at, text in enumerate(texts))
 
 
 def _file_text(path: str, added: int | None, removed: int | None, cwd: str) -> str:
@@ -206,7 +192,7 @@ def _file_text(path: str, added: int | None, removed: int | None, cwd: str) -> s
 
 
 def _also_changed_text(change: AlsoChanged, cwd: str) -> str:
-    """Who can have done it, if that is known."""
+    """With those who may have changed it, if known."""
     by = " or ".join(change.by)
     who = f"  by {by}" if len(change.by) == 1 else f"  by {by} or somebody else" if by else ""
     return f"{relative_path(change.path, cwd)}{who}"
@@ -259,55 +245,50 @@ def failure_text(failure: Failure | None) -> str:
         return ""
     remedy = f"; retry with {failure.retry_with}" if failure.retry_with else ""
     if failure.retryable and not remedy and failure.kind in TEMPORARY_FAILURES:
-        remedy = "; trying again may help"
+        remedy = "; a retry may help"
     return f"{failure.kind}: {failure.message}{remedy}"
 
 
-def show_table(heads: Sequence[str], rows: "Iterable[Sequence[str | Text]]") -> None:
-    from rich.table import Table  # noqa: PLC0415 (rich is loaded only where something is drawn)
+def show_table(heads: Sequence[str], rows: "Iterable[Sequence[str | drawing.Text]]") -> None:
 
-    table = Table(*heads, box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table = drawing.Table(
+        *heads, box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0)
+    )
     for row in rows:
         table.add_row(*(_styled_state(value) if isinstance(value, str) else value for value in row))
     print_renderable(make_console(), table)
 
 
-def _styled_state(value: str) -> "Text":
+def _styled_state(value: str) -> "drawing.Text":
     return styled_cell(value, CELL_STYLES.get(value.partition(",")[0], ""))
 
 
-def styled_cell(value: str, style: str) -> "Text":
+def styled_cell(value: str, style: str) -> "drawing.Text":
     """A cell of a table."""
-    from rich.text import Text  # noqa: PLC0415 (the same)
-
-    return Text(strip_controls(value), style=style, overflow="fold")
+    return drawing.Text(strip_controls(value), style=style, overflow="fold")
 
 
-def _show_titled(head: str, shown: Badge, rows: "Iterable[tuple[str, str | Text]]") -> None:
-    from rich.text import Text  # noqa: PLC0415 (the same)
+def _show_titled(head: str, shown: Badge, rows: "Iterable[tuple[str, str | drawing.Text]]") -> None:
 
-    title = Text(f"{shown.mark} {head} {shown.words}", style=shown.title_style)
+    title = drawing.Text(f"{shown.mark} {head} {shown.words}", style=shown.title_style)
     make_console().print(title)
     show_rows(rows)
 
 
-def show_rows(rows: "Iterable[tuple[str, str | Text]]") -> None:
-    """Names and values, but for those without a value."""
-    from rich.table import Table  # noqa: PLC0415 (the same)
-    from rich.text import Text  # noqa: PLC0415 (the same)
-
-    table = Table.grid(padding=(0, 2, 0, 0))
+def show_rows(rows: "Iterable[tuple[str, str | drawing.Text]]") -> None:
+    """Names and values; rows without a value are left out."""
+    table = drawing.Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in rows:
         if value:
-            drawn = Text(strip_controls(value)) if isinstance(value, str) else value
+            drawn = drawing.Text(strip_controls(value)) if isinstance(value, str) else value
             table.add_row(f"  {name}", drawn)
     print_renderable(make_console(), table)
 
 
-def print_renderable(console: "Console", drawn: "RenderableType") -> None:
-    """Rich fills lines up with spaces; nobody wants those in a file."""
+def print_renderable(console: "drawing.Console", drawn: "drawing.RenderableType") -> None:
+    """Print it without the spaces that rich pads lines with, which do not belong in a file."""
     with console.capture() as captured:
         console.print(drawn)
     text = captured.get()
@@ -328,45 +309,49 @@ BUDGET_SCOPES: Final[Mapping[BudgetScope, str]] = {
     "day": "a day",
     "project": "for the project",
 }
-UNKNOWN_MARK: Final = "?"  # at the end of a bar that may be longer in truth
+UNKNOWN_MARK: Final = "?"  # at the end of a bar that may be too short
 
 
 def show_costs(costs: Costs) -> None:
-    """Days in their order, anything else by what it cost; what is not known is not drawn."""
+    """Days in order, anything else by cost; unknown costs have no bar."""
     if not costs.rows:
-        print("nothing was spent yet")
+        print("nothing spent yet")
         _show_budgets(costs.budgets)
         return
-    from rich.table import Table  # noqa: PLC0415 (rich is loaded only where something is drawn)
-    from rich.text import Text  # noqa: PLC0415 (the same)
 
     console = make_console()
-    lines = costs.rows if costs.by == "day" else sorted(costs.rows, key=_cost_rank)
+    lines = (
+        costs.rows
+        if costs.by == "day"
+        else sorted(costs.rows, key=lambda line: (-line.known_usd, line.key))
+    )
     cells = [_cost_cells(line) for line in lines] + [_total_cells(costs)]
     heads = (costs.by.upper(), "CALLS", "TOKENS", "COST")
     used = sum(max(map(len, column)) + COLUMN_GAP for column in zip(heads, *cells, strict=True))
     bars = _cost_bars(lines, min(MAX_BAR, console.width - used - len(UNKNOWN_MARK)))
 
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, COLUMN_GAP, 0, 0))
+    table = drawing.Table(
+        box=None, pad_edge=False, header_style="bold", padding=(0, COLUMN_GAP, 0, 0)
+    )
     for head, justify in zip(heads, ("left", "right", "right", "left"), strict=True):
         table.add_column(head, justify=justify, overflow="fold")
     table.add_column("", no_wrap=True)
     for row, bar in zip(cells, [*bars, ""], strict=True):
-        table.add_row(*map(Text, row), Text(bar, style="cyan"))
+        table.add_row(*map(drawing.Text, row), drawing.Text(bar, style="cyan"))
     print_renderable(console, table)
     if costs.unknown_calls:
         print(
-            f"the cost of {call_count(costs.unknown_calls)} is not known: cut off before the usage was "
-            "told, or of a model without a price (set one in .goent/providers.yaml)"
+            f"the cost of {call_count(costs.unknown_calls)} is unknown: interrupted before usage was "
+            "reported, or the model has no price (set one in .goent/providers.yaml)"
         )
     _show_budgets(costs.budgets)
 
 
 def _show_budgets(budgets: Sequence[BudgetLine]) -> None:
     for line in budgets:
-        held = f", {money(line.held_usd)} held for work under way" if line.held_usd else ""
+        held = f", {money(line.held_usd)} reserved for running work" if line.held_usd else ""
         kind = "hard" if line.hard else "soft"
-        left = f"{money(line.left_usd)} left" if line.left_usd >= 0 else "passed"
+        left = f"{money(line.left_usd)} left" if line.left_usd >= 0 else "exceeded"
         unknown = (
             f"; {call_count(line.unknown_calls)} without a price" if line.unknown_calls else ""
         )
@@ -374,16 +359,11 @@ def _show_budgets(budgets: Sequence[BudgetLine]) -> None:
         print(f"{kind} budget: {money(line.spent_usd)} of {of}{held}, {left}{unknown}")
 
 
-def _cost_rank(line: CostLine) -> tuple[float, str]:
-    return -line.known_usd, line.key
-
-
 def _cost_cells(line: CostLine) -> tuple[str, ...]:
-    tokens = short_number(line.usage.total)
     return (
         strip_controls(line.key),
         str(line.calls),
-        tokens,
+        short_number(line.usage.total),
         _amount_text(line.cost_usd, line.known_usd),
     )
 
@@ -413,5 +393,5 @@ def _cost_bars(lines: Sequence[CostLine], width: int) -> list[str]:
 def _cost_bar(share: float, width: int) -> str:
     whole, eighths = divmod(round(share * width * 8), 8)
     if not whole and not eighths and share:
-        eighths = 1  # little is not nothing
+        eighths = 1  # a little is not nothing
     return "█" * whole + BAR_EIGHTHS[eighths].strip()

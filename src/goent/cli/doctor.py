@@ -1,5 +1,6 @@
 """Checks without a daemon whether go-ent can work here, and names a remedy for each problem."""
 
+import os
 import platform
 import sqlite3
 import sys
@@ -22,6 +23,8 @@ from goent.agents.opencode_program import (
     is_newer_than_tested,
     read_version,
 )
+from goent.cli.command_options import JsonOption
+from goent.cli.display import print_json
 from goent.config.settings_loader import load_settings
 from goent.config.trust_survey import check_opencode_trust
 from goent.daemon.daemon_connection import NoDaemon, connect
@@ -65,7 +68,7 @@ MAX_NAMES = 5
 
 
 class DoctorFinding(Value, frozen=True, kw_only=True):
-    """One thing that was looked at. `exit_code` is what it alone would cost."""
+    """The result of one check. `exit_code` is that of this finding alone."""
 
     subject: str
     verdict: FindingVerdict
@@ -75,19 +78,33 @@ class DoctorFinding(Value, frozen=True, kw_only=True):
 
 
 class Diagnosis(Value, frozen=True, kw_only=True):
-    """All findings; `exit_code` is that of the worst one."""
+    """All findings; `exit_code` is the worst one's."""
 
     usable: bool
     exit_code: int
     findings: tuple[DoctorFinding, ...]
 
 
+def doctor(*, json: JsonOption = False) -> int:
+    """Check what go-ent needs, and name a remedy for what is missing. Needs no daemon.
+
+    Exits 0 if go-ent can work here, 2 for a mistake in its settings, 3 if something is missing.
+    """
+    diagnosis = examine(Path.cwd(), os.environ)
+    if json:
+        print_json(diagnosis)
+        return diagnosis.exit_code
+
+    show_diagnosis(diagnosis)
+    return diagnosis.exit_code
+
+
 def examine(
     cwd: Path, environ: Mapping[str, str], usual: Mapping[str, int] = USUAL_PORTS
 ) -> Diagnosis:
-    """Look at everything; one trouble does not hide the next.
+    """Run every check; one problem does not hide the next.
 
-    `usual` are the ports of this machine where model servers are looked for that nobody configured.
+    `usual` are the local ports where unconfigured model servers are looked for.
     """
     try:
         project = find_project(cwd)
@@ -107,7 +124,8 @@ def examine(
         *(_trust(settings, environ) if settings else ()),
         *(_providers(settings, environ, usual) if settings else ()),
         *(_health(settings, environ) if settings else ()),
-        *_folders(project, environ),
+        _folder("runtime folder", lambda: runtime_dir(project_key(project), environ)),
+        _folder("state folder", lambda: state_dir(environ)),
         *_daemon(cwd, environ),
     )
     code = max(finding.exit_code for finding in findings)
@@ -115,7 +133,7 @@ def examine(
 
 
 def installed_opencode(cwd: Path, environ: Mapping[str, str]) -> Path:
-    """The OpenCode that this user's settings name, or that is simply there."""
+    """The OpenCode that the user's settings name, or else the installed one."""
     settings, _ = _settings(find_project(cwd), environ)
     return find_opencode(settings.opencode.command if settings else None, environ)
 
@@ -154,10 +172,10 @@ def _sandbox(settings: Settings | None) -> Iterator[DoctorFinding]:
     level = anyio.run(find_level, settings.sandbox.level if settings else "auto")
     match level.name:
         case "namespace":
-            yield _fine("sandbox", "namespace: workers see a file system and sockets of their own")
+            yield _fine("sandbox", "namespace: workers have their own view of files and sockets")
         case "landlock":
-            text = f"landlock: workers write only where they work ({level.reason})"
-            yield _note("sandbox", text, "docs/sandbox.md says what that leaves open")
+            text = f"landlock: workers can write only in their folders ({level.reason})"
+            yield _note("sandbox", text, "docs/sandbox.md lists what that does not cover")
         case _:
             yield _note("sandbox", f"none: {level.reason}", "docs/sandbox.md")
 
@@ -181,7 +199,7 @@ def _opencode(command: str | None, environ: Mapping[str, str]) -> Iterator[Docto
     if ripgrep := find_ripgrep(program, environ):
         yield _fine("ripgrep", str(ripgrep))
     else:
-        remedy = "install ripgrep: OpenCode's grep and glob need `rg`, and would download it"
+        remedy = "install ripgrep: OpenCode's grep and glob need `rg`, and download it otherwise"
         yield _note("ripgrep", "not found", remedy)
 
 
@@ -208,7 +226,7 @@ def _settings(
 
 def _trust(settings: Settings, environ: Mapping[str, str]) -> Iterator[DoctorFinding]:
     for line in withheld_warnings(settings.withheld):
-        yield _note("trust", line, "look at it and allow it with `go-ent trust`")
+        yield _note("trust", line, "review and allow it with `go-ent trust`")
     whole = settings.opencode.project_config
     try:
         check_opencode_trust(settings.project, settings.project, environ, whole=whole)
@@ -234,10 +252,10 @@ def _providers(
     if not any(finding.verdict == "fine" for finding in findings):
         remedy = (
             "set a key such as ANTHROPIC_API_KEY, log in with `opencode auth login`, "
-            "or name your own in .goent/providers.yaml (`go-ent init` writes one); a model server of "
-            "your own, such as Ollama, needs no key"
+            "or configure one in .goent/providers.yaml (`go-ent init` writes it); a local model "
+            "server, such as Ollama, needs no key"
         )
-        yield _wrong("providers", "none can be used", remedy)
+        yield _wrong("providers", "none is usable", remedy)
     elif settings.default_provider is None:
         remedy = "set default_provider in .goent/config.yaml, or pass --provider"
         yield _note("providers", "none is the default", remedy)
@@ -246,7 +264,7 @@ def _providers(
 def _grouped_by_backend(
     settings: Settings, findings: Sequence[DoctorFinding]
 ) -> Iterator[DoctorFinding]:
-    """What nobody wrote down is told by backend: a key brings several models, some with two names."""
+    """Group inferred providers by backend: a key gives several models, some with two names."""
     groups: dict[tuple[str, str], list[Provider]] = {}
     for provider, finding in zip(settings.providers, findings, strict=True):
         _, _, how = finding.text.partition(", ")
@@ -264,7 +282,7 @@ def _grouped_by_backend(
 def _served_models(
     settings: Settings, listings: Mapping[str, ModelListing]
 ) -> Iterator[DoctorFinding]:
-    """What the user's own servers have that no file names."""
+    """Models of the user's own servers that no settings file names."""
     for backend, listing in listings.items():
         written = [p.model for p in settings.providers if p.backend == backend]
         known = {served.name for model in written if (served := listing.find(model))}
@@ -275,7 +293,7 @@ def _served_models(
 
 
 def _unconfigured_servers(others: Mapping[str, ModelListing]) -> Iterator[DoctorFinding]:
-    """Servers that run here, and that nobody has told go-ent of."""
+    """Local servers that no settings file names."""
     for name, listing in others.items():
         models = [served.name for served in listing.models]
         entry = f"{name}: {{provider: {name}, model: '{models[0]}'}}"
@@ -297,7 +315,7 @@ def _name_list(names: Sequence[str]) -> str:
 def _local_provider(
     subject: str, provider: Provider, backend: Backend, listing: ModelListing | None
 ) -> DoctorFinding:
-    """A server of the user's own: whether it runs, and has the model."""
+    """Whether a local server runs, and has the model."""
     url = backend.base_url or ""
     if listing is None:
         return _note(subject, f"{provider.opencode_model}, no key", f"export {backend.key_env}=…")
@@ -341,18 +359,18 @@ def _agent_provider(
     found = find_program(program, environ)
     if found is None:
         remedy = "install it, or correct `command` under `agents` in .goent/config.yaml"
-        return _note(subject, f"an agent of its own, but there is no program {program!r}", remedy)
+        return _note(subject, f"an agent, but there is no program {program!r}", remedy)
     if Path(found).name == OPENCODE:
         try:
             check_agent(_version(Path(found), environ), provider.backend)
         except (UnsupportedVersion, WorkerCrashed) as unusable:
             what, _, remedy = str(unusable).partition(": ")
             return _note(subject, what, remedy)
-    return _fine(subject, f"an agent of its own: {found}")
+    return _fine(subject, f"an agent: {found}")
 
 
 def _health(settings: Settings, environ: Mapping[str, str]) -> Iterator[DoctorFinding]:
-    """Who is out, and why, as the calls of all this user's go-ents have told."""
+    """Providers that are unavailable according to the calls of all the user's projects."""
     path, now = state_dir(environ) / "health.db", time.time()
     try:
         kept = read_health(path)
@@ -366,16 +384,13 @@ def _health(settings: Settings, environ: Mapping[str, str]) -> Iterator[DoctorFi
         seen = condition_of(repair_record(record, now), now) if record else ProviderCondition()
         if seen.is_unavailable(now):
             out.append(provider.name)
-            remedy = f"its fallbacks serve; `go-ent providers reset {provider.name}` asks it again"
+            remedy = (
+                f"its fallbacks are used; `go-ent providers reset {provider.name}` tries it again"
+            )
             yield _note(f"provider {provider.name}", condition_text(seen, now), remedy)
     if out and len(out) == len(settings.providers):
-        remedy = "wait, name another in .goent/providers.yaml, or `go-ent providers reset`"
-        yield _note("providers", "none is well now", remedy)
-
-
-def _folders(project: Path, environ: Mapping[str, str]) -> Iterator[DoctorFinding]:
-    yield _folder("runtime folder", lambda: runtime_dir(project_key(project), environ))
-    yield _folder("state folder", lambda: state_dir(environ))
+        remedy = "wait, add another to .goent/providers.yaml, or run `go-ent providers reset`"
+        yield _note("providers", "all are unavailable now", remedy)
 
 
 def _folder(subject: str, find: Callable[[], Path]) -> DoctorFinding:
@@ -406,15 +421,17 @@ def _daemon(cwd: Path, environ: Mapping[str, str]) -> Iterator[DoctorFinding]:
     yield _fine("daemon", f"process {hello.get('pid')}, version {hello.get('version')}")
     held = find_holder(project_key(find_project(cwd)), environ)
     if held and held.state and Path(held.state).resolve() != state_dir(environ).resolve():
-        text = f"the daemon keeps its journal in {held.state}, this shell would use {state_dir(environ)}"
-        remedy = "give XDG_STATE_HOME the same value everywhere, also in your MCP client's `env`"
+        text = f"the daemon uses {held.state} for its journal, this shell {state_dir(environ)}"
+        remedy = (
+            "set XDG_STATE_HOME to the same value everywhere, including your MCP client's `env`"
+        )
         yield _note("state folder", text, remedy)
     keys = msgspec.convert(hello.get("fingerprints") or {}, dict[str, str])
     for name, theirs in keys.items():
         ours = environ.get(name)
         if ours and fingerprint(ours) != theirs:
-            text = f"{fingerprint(ours)} here, {theirs} in the daemon, whose workers use that one"
-            yield _note(f"key {name}", text, "go-ent daemon stop: the next daemon takes yours")
+            text = f"{fingerprint(ours)} here, but {theirs} in the daemon, which its workers use"
+            yield _note(f"key {name}", text, "run `go-ent daemon stop`: the next daemon uses yours")
 
 
 VERDICT_MARKS: dict[FindingVerdict, str] = {"fine": "✓", "note": "!", "wrong": "✗"}

@@ -4,8 +4,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from goent.cli.command_options import manifest_of
+from goent.cli import drawing
 from goent.cli.display import print_json, print_renderable
+from goent.cli.eval_options import manifest_of
 from goent.cli.labels import money
 from goent.cli.terminal import make_console, print_text, strip_controls
 from goent.domain.types import Value
@@ -31,7 +32,7 @@ def row_mark(row: Row) -> str:
 
 
 def case_text(row: Row, *, alike: int = 1) -> str:
-    """Which case, of which target and answered by whom, and which trial if there are several, or how many alike."""
+    """A row's case, target, trial (or number of identical trials) and score."""
     case = f"{row.suite} / {row.test_id}" if row.suite else row.test_id
     by = f" by {row.answered_by}" if row.answered_by else ""
     trial = f" trial {row.trial}/{row.trials}" if row.trials > 1 else ""
@@ -40,7 +41,7 @@ def case_text(row: Row, *, alike: int = 1) -> str:
 
 
 def shorten_line(text: str, limit: int = MAX_LINE) -> str:
-    """On one line, and not too long a one: what is at issue is named first, and what was wrong with it last."""
+    """The text on one line, cut in the middle: both its beginning and its end matter."""
     line = " ".join(strip_controls(text.replace("\n", " ")).split())
     if len(line) <= limit:
         return line
@@ -49,23 +50,20 @@ def shorten_line(text: str, limit: int = MAX_LINE) -> str:
 
 
 COLUMN_GAP = 2
-MAX_NAME = (
-    20  # of a target; a longer one is cut before a value and its interval are put below each other
-)
-MIN_NAME = 12  # and before a column is left out
+MAX_NAME = 20  # longer target names are cut before intervals move below their values
+MIN_NAME = 12  # longer ones are cut before a column is dropped
 DROPPABLE_COLUMNS = ("FLIPS", "PASS^K", "MEDIAN", "COST", "MEAN SCORE")
-"""What is left out where there is no room, the first of them first; that it is, is told."""
 TableColumns = dict[str, list[str]]
 
 
 def show_targets(summaries: Sequence[TargetSummary]) -> None:
-    """A line for each; on a narrow terminal intervals stand below their values, then columns are left out."""
-    from rich.table import Table  # noqa: PLC0415 (rich is loaded only where something is drawn)
-
+    """A row for each target; a narrow terminal puts intervals below values, then drops columns."""
     if not summaries:
         return
     console = make_console()
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, COLUMN_GAP, 0, 0))
+    table = drawing.Table(
+        box=None, pad_edge=False, header_style="bold", padding=(0, COLUMN_GAP, 0, 0)
+    )
     columns = fit_columns(summaries, console.width)
     for head in columns:
         if head == "TARGET":
@@ -81,7 +79,7 @@ def show_targets(summaries: Sequence[TargetSummary]) -> None:
 
 
 def fit_columns(summaries: Sequence[TargetSummary], width: int) -> TableColumns:
-    """The columns that there is room for; a long name is cut in the middle before one is left out."""
+    """The columns that there is room for; long names are cut before a column is dropped."""
     columns = _all_columns(summaries, narrow=False)
     if (room := _name_room(columns, width)) < _least_name_width(columns, MAX_NAME):
         columns = _all_columns(summaries, narrow=True)
@@ -97,7 +95,7 @@ def fit_columns(summaries: Sequence[TargetSummary], width: int) -> TableColumns:
 
 
 def _all_columns(summaries: Sequence[TargetSummary], *, narrow: bool) -> TableColumns:
-    """Trials that could be scored are counted; rates and means are over their cases, so that each counts the same."""
+    """All columns. Rates and means are over cases, so that each case counts the same."""
     between = "\n" if narrow else " "
     repeated = any(summary.repeats for summary in summaries)
     columns: TableColumns = {
@@ -130,7 +128,6 @@ def _all_columns(summaries: Sequence[TargetSummary], *, narrow: bool) -> TableCo
 
 
 def _name_room(columns: TableColumns, width: int) -> int:
-    """For the names."""
     return width - sum(
         _column_width(head, columns[head]) + COLUMN_GAP for head in columns if head != "TARGET"
     )
@@ -141,9 +138,8 @@ def _least_name_width(columns: TableColumns, limit: int) -> int:
 
 
 def _column_width(head: str, cells: Sequence[str]) -> int:
-    from rich.cells import cell_len  # noqa: PLC0415 (the same)
 
-    return max(cell_len(line) for cell in (head, *cells) for line in cell.split("\n"))
+    return max(drawing.cell_len(line) for cell in (head, *cells) for line in cell.split("\n"))
 
 
 def _estimate_text(estimate: IntervalEstimate | None, form: str, between: str) -> str:
@@ -157,7 +153,7 @@ def _estimate_text(estimate: IntervalEstimate | None, form: str, between: str) -
 
 
 def cost_summary_text(spent: CostSummary) -> str:
-    """A total only where every part is known."""
+    """The total if every part is known."""
     if spent.total_usd is not None:
         return money(spent.total_usd)
     if not spent.known_usd:
@@ -166,22 +162,22 @@ def cost_summary_text(spent: CostSummary) -> str:
 
 
 MAX_FAILURES = 20
-SIGNAL_EXIT = 128  # exit codes above it are those of an interrupted run
+SIGNAL_EXIT = 128  # higher exit codes mean an interrupted run
 _TITLES: dict[RunResult, tuple[str, str]] = {
     "passed": ("✓ passed", "bold green"),
     "failed": ("✗ failed", "bold red"),
-    "errors": ("! not all could be judged", "bold yellow"),
+    "errors": ("! some cases had errors", "bold yellow"),
     "unfinished": ("! not finished", "bold yellow"),
-    "empty": ("no case was run", "bold yellow"),
+    "empty": ("no cases ran", "bold yellow"),
 }
-_STOPPED_TITLE = "! not all trials were made"
+_STOPPED_TITLE = "! some trials did not run"
 
 
 class RunSummary(Value, frozen=True, kw_only=True):
-    """What a run has shown, for programs.
+    """The summary of a run, for programs.
 
-    Of `planned` trials (null: a run of before that was kept) `unrun` are still to be made, and `spared` will not
-    be, for their cases have cost enough; `remade` had failed, and were made again.
+    Of the `planned` trials (null: not recorded), `unrun` remain, and `spared` are skipped because their
+    cases reached their cost limit; `remade` had failed and were repeated.
     """
 
     out: str
@@ -219,9 +215,9 @@ def show_run_summary(
     next_steps: Sequence[tuple[str, str]] = (),
     exit_code: int | None = None,
 ) -> None:
-    """What failed and why, a line for each target, the result, and what can be done now.
+    """Failures with reasons, a row for each target, the result, and next steps.
 
-    `exit_code` is what the run came to just now; without it, what the folder says.
+    `exit_code` is that of the run that just ended; without it, the folder's manifest has it.
     """
     last = latest_rows(read.rows)
     summaries = summarize_targets(last)
@@ -241,7 +237,7 @@ def show_run_summary(
 
 
 def run_result_of(rows: Sequence[Row], out: Path, exit_code: int | None = None) -> RunResult:
-    """What the run came to: by its exit code, else by what it said of itself, if that is kept."""
+    """The result of the run, from its exit code or else from its manifest."""
     totals = run_totals(rows)
     if exit_code is not None:
         return totals.result(finished=exit_code <= SIGNAL_EXIT, exit_code=exit_code)
@@ -275,11 +271,11 @@ def _show_title(totals: RunTotals, result: RunResult, there: RunCompleteness) ->
     )
     print_text(f"{title}: {passed}{rest}{of}" if totals.trials else title, style)
     if totals.judging.known_usd or totals.judging.unknown:
-        print_text(f"besides, the judges cost: {cost_summary_text(totals.judging)}")
+        print_text(f"plus judges: {cost_summary_text(totals.judging)}")
 
 
 def _show_failures(rows: Sequence[Row], out: Path) -> None:
-    """Errors first: they say nothing of the answers. What failed alike is told once."""
+    """Errors first, then failures; identical ones are shown once."""
     manifest = manifest_of(out)
     graded_from = Path(manifest.graded_from) if manifest and manifest.graded_from else None
     places = {row.key: place for place, row in reversed(list(enumerate(rows)))}

@@ -1,21 +1,21 @@
-"""Shows the progress of an evaluation run on stderr: a live board, or a line per trial.
+"""Shows the progress of an evaluation run on stderr, on the live board or in lines.
 
-A terminal has a board on stderr that is drawn a few times a second, however fast cases end. Anything
-else gets a line for each case that ended, and no cursor is moved. stdout is for what comes at the end.
+However fast cases end, the board is drawn only a few times a second; stdout is for the summary.
 """
 
-import sys
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from goent.cli import drawing
+from goent.cli.board import Board, bar_line, open_stderr_board, styled_line
 from goent.cli.eval_display import case_text, row_mark, shorten_line
 from goent.cli.labels import duration, money
-from goent.cli.terminal import encodable, print_stderr, strip_controls
+from goent.cli.terminal import print_stderr, strip_controls
 from goent.domain.types import Value
 from goent.evals.eval_ports import CaseAttempt, StreamLogFile
 from goent.evals.eval_results import Row
@@ -24,17 +24,12 @@ from goent.evals.reports.trial_evidence import failure_reason, short_reason
 from goent.evals.runner.attempt_recorder import RunPlan, RunWatcher
 from goent.evals.traces import TargetFailure
 
-if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
-    from rich.text import Text
-
-
-RATE_WINDOW_S = 30.0  # the rate is that of the last so many seconds
+RATE_WINDOW_S = 30.0  # the rate is measured over this time
 LAST_FAILURES = 5
 
 
 class RunningTrial(NamedTuple):
-    """A trial that is under way."""
+    """A running trial."""
 
     target: str
     suite: str
@@ -43,7 +38,7 @@ class RunningTrial(NamedTuple):
 
 
 class RetriedAttempt(NamedTuple):
-    """An attempt that failed and is made again, `by` the same target or the next fallback."""
+    """A failed attempt that is retried, `by` the same target or the next fallback."""
 
     attempt: CaseAttempt
     failure: TargetFailure
@@ -52,7 +47,7 @@ class RetriedAttempt(NamedTuple):
 
 
 class ProgressSnapshot(Value, frozen=True, kw_only=True):
-    """A look at the run. `ended` counts what ended since it was started, `done` also what is from before."""
+    """The run at one moment. `ended` counts trials that ended in this run, `done` earlier ones too."""
 
     total: int
     done: int
@@ -74,7 +69,7 @@ class ProgressSnapshot(Value, frozen=True, kw_only=True):
 
 
 class ProgressCounter:
-    """Told by the run, looked at by whoever draws, which may be another thread."""
+    """Counts trials, and takes snapshots of the counts, possibly from another thread."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -161,7 +156,7 @@ class ProgressCounter:
         return self._passed + self._failed + self._errors + self._skipped
 
     def _remove_running(self, ended: RunningTrial) -> None:
-        """A fallback may have run it: then it began under another target's name."""
+        """Remove a trial; a fallback may have started it under another target's name."""
         if ended in self._running:
             del self._running[ended]
             return
@@ -175,7 +170,7 @@ class ProgressCounter:
             self._looks.popleft()
 
     def _rate(self, now: float, target: str | None) -> float | None:
-        """Trials a second, of one target or of all, lately; over all of the time if lately none has ended."""
+        """Recent trials per second, of one target or all; over the whole run if none ended recently."""
         then, counts = self._looks[0]
         before, ended = (
             each.total() if target is None else each[target] for each in (counts, self._by_target)
@@ -185,7 +180,7 @@ class ProgressCounter:
         return ended / (now - self._started) if ended and now > self._started else None
 
     def _left_s(self, now: float, rate: float | None) -> float | None:
-        """Until the last target is done: each goes at a pace of its own, and none takes another's trials."""
+        """Time until the slowest target is done, each at its own rate."""
         if not rate:
             return None
         times = [(self.total - self.done) / rate]
@@ -200,8 +195,6 @@ def _running_trial(attempt: CaseAttempt) -> RunningTrial:
     return RunningTrial(attempt.target, attempt.case.suite, attempt.case.id, attempt.trial)
 
 
-MAX_BAR = 32
-MIN_BAR = 8
 MAX_TARGETS = 6
 NAMES_PER_TARGET = 4
 MIN_NAME = 30
@@ -209,58 +202,37 @@ WHOLE_RATE = 10
 ReasonOf = Callable[[Row], str]
 
 
-def draw_progress(now: ProgressSnapshot, width: int, reason: ReasonOf) -> "RenderableType":
-    """The bar with its figures, what is under way for each target, and the last failures."""
-    from rich.console import Group  # noqa: PLC0415 (rich is loaded only where something is drawn)
-
+def draw_progress(now: ProgressSnapshot, width: int, reason: ReasonOf) -> "drawing.RenderableType":
+    """The bar with its figures, the running trials of each target, and the last failures."""
     if not now.total:
-        return _text((f"preparing · {duration(now.elapsed_s)}", "bold"))
+        return styled_line((f"preparing · {duration(now.elapsed_s)}", "bold"))
     lines = [_bar_line(now, width), _count_line(now), *_target_lines(now)]
     lines += [_failure_line(one, reason, width) for one in now.last]
     # A terminal puts "^C" behind the last line: if that began another one, the first would not be cleared.
     lines[-1].truncate(max(1, width - len("^C")), overflow="ellipsis")
-    return Group(*lines)
+    return drawing.Group(*lines)
 
 
-def _text(*parts: tuple[str, str]) -> "Text":
-    from rich.text import Text  # noqa: PLC0415 (the same)
-
-    spelt = ((encodable(words, sys.stderr), look) for words, look in parts)
-    return Text.assemble(*spelt, no_wrap=True, overflow="ellipsis")
-
-
-def _bar_line(now: ProgressSnapshot, width: int) -> "Text":
+def _bar_line(now: ProgressSnapshot, width: int) -> "drawing.Text":
     percent = 100 * now.done // max(1, now.total)
-    said = [f"{now.done:,}/{now.total:,}", f"{percent} %"]
+    words = [f"{now.done:,}/{now.total:,}", f"{percent} %"]
     if now.rate:
-        said.append(rate_text(now.rate))
-    said.append(duration(now.elapsed_s))
+        words.append(rate_text(now.rate))
+    words.append(duration(now.elapsed_s))
     if now.left_s is not None and now.done < now.total:
-        said.append(f"about {duration(now.left_s)} left")
-    told = " · ".join(said)
-    cells = min(MAX_BAR, width - len(told) - 2)
-    bar = _bar_parts(now, cells) if cells >= MIN_BAR else ()
-    return _text(*bar, (f"  {told}" if bar else told, "bold"))
+        words.append(f"about {duration(now.left_s)} left")
+    shares = (
+        (now.done - now.ended, "█", "dim green"),
+        (now.passed, "█", "green"),
+        (now.failed, "█", "red"),
+        (now.errors, "█", "yellow"),
+        (now.skipped, "█", "dim"),
+        (len(now.running), "▒", "cyan"),
+    )
+    return bar_line(shares, now.total, " · ".join(words), width, "bold")
 
 
-def _bar_parts(now: ProgressSnapshot, cells: int) -> Sequence[tuple[str, str]]:
-    """What was there, what passed, what failed, what could not be run, and what is still to come."""
-    kept = now.done - now.ended
-    counts = (kept, now.passed, now.failed, now.errors, now.skipped, len(now.running))
-    looks = ("dim green", "green", "red", "yellow", "dim", "cyan")
-    ends: list[int] = []
-    for count in counts:
-        sofar = (ends[-1] if ends else 0) + count
-        ends.append(sofar)
-    cuts = [min(cells, round(end / max(1, now.total) * cells)) for end in ends]
-    parts = [
-        (("▒" if look == "cyan" else "█") * (end - start), look)
-        for look, start, end in zip(looks, (0, *cuts), cuts, strict=False)
-    ]
-    return [*(part for part in parts if part[0]), ("░" * (cells - cuts[-1]), "dim")]
-
-
-def _count_line(now: ProgressSnapshot) -> "Text":
+def _count_line(now: ProgressSnapshot) -> "drawing.Text":
     kept = now.done - now.ended
     parts = [
         (f"✓ {now.passed:,} passed", "green"),
@@ -270,16 +242,16 @@ def _count_line(now: ProgressSnapshot) -> "Text":
     if now.skipped:
         parts.append((f"- {now.skipped:,} skipped", "dim"))
     if now.retries:
-        parts.append((f"↻ {now.retries:,} tried again", "yellow"))
+        parts.append((f"↻ {now.retries:,} retried", "yellow"))
     if kept:
-        parts.append((f"{kept:,} from before", "dim"))
+        parts.append((f"{kept:,} already done", "dim"))
     parts.append((cost_text(now), ""))
     spaced = [part for each in parts for part in (each, ("   ", ""))]
-    return _text(*spaced[:-1])
+    return styled_line(*spaced[:-1])
 
 
 def cost_text(now: ProgressSnapshot) -> str:
-    """What it has cost: unknown is not 0."""
+    """The cost so far; unknown costs are not counted as 0."""
     if not now.ended:
         return ""
     judges = f", judges {money(now.judges_usd)}" if now.judges_usd else ""
@@ -294,7 +266,7 @@ def rate_text(rate: float) -> str:
     return f"{rate:.1f}/s" if rate < WHOLE_RATE else f"{rate:,.0f}/s"
 
 
-def _target_lines(now: ProgressSnapshot) -> "Iterator[Text]":
+def _target_lines(now: ProgressSnapshot) -> "Iterator[drawing.Text]":
     busy: dict[str, list[RunningTrial]] = {name: [] for name in now.targets}
     for one in now.running:
         busy.setdefault(one.target, []).append(one)
@@ -308,13 +280,13 @@ def _target_lines(now: ProgressSnapshot) -> "Iterator[Text]":
             f", … {len(running) - NAMES_PER_TARGET} more" if len(running) > NAMES_PER_TARGET else ""
         )
         count = f"{len(running)} running" if running else "idle"
-        yield _text(
+        yield styled_line(
             (f"  {strip_controls(name):<{widest}}  ", "bold"),
             (f"{count:<11}", "cyan" if running else "dim"),
             (f"{said}{more}", "dim"),
         )
     if len(shown) > MAX_TARGETS:
-        yield _text((f"  … and {len(shown) - MAX_TARGETS} more targets", "dim"))
+        yield styled_line((f"  … and {len(shown) - MAX_TARGETS} more targets", "dim"))
 
 
 def _trial_name(one: RunningTrial) -> str:
@@ -322,109 +294,84 @@ def _trial_name(one: RunningTrial) -> str:
     return shorten_line(one.test_id, 40) + trial
 
 
-def _failure_line(one: Row | RetriedAttempt, reason: ReasonOf, width: int) -> "Text":
-    """Names may take half of the line: the reason is what somebody looks for."""
+def _failure_line(one: Row | RetriedAttempt, reason: ReasonOf, width: int) -> "drawing.Text":
+    """A failure; its name takes at most half of the line, for the reason matters more."""
     if isinstance(one, RetriedAttempt):
-        return _text((retry_line(one), "yellow"))
+        return styled_line((retry_line(one), "yellow"))
     style = "red" if one.scored else "yellow"
     case = shorten_line(case_text(one), max(MIN_NAME, width // 2))
-    return _text((f"{row_mark(one)} {case}", style), (f"  {reason(one)}", "dim"))
+    return styled_line((f"{row_mark(one)} {case}", style), (f"  {reason(one)}", "dim"))
 
 
 def retry_line(one: RetriedAttempt) -> str:
     case = f"{one.attempt.case.suite} / {one.attempt.case.id} · {one.attempt.target}"
     why = shorten_line(f"{one.failure.kind}: {one.failure.message}")
     if one.by != one.attempt.target:
-        return f"↻ {strip_controls(case)}, now {strip_controls(one.by)} is asked: {why}"
-    return f"↻ {strip_controls(case)} again in {one.again_in_s:.3g} s: {why}"
+        return f"↻ {strip_controls(case)}, retrying on {strip_controls(one.by)}: {why}"
+    return f"↻ {strip_controls(case)} retry in {one.again_in_s:.3g} s: {why}"
 
 
-REFRESH_HZ = 8
 LOGS_TITLE = "OpenCode logs:"
 
 
-class SilentProgress:
-    """For `--json` without a terminal: only what must be known is said."""
+class EvalProgress:
+    """Counts what a run reports. A live board draws the counts; anything else gets a line per trial.
 
-    def __init__(self) -> None:
-        self._tally = ProgressCounter(time.monotonic)
-        self._logs: dict[str, None] = {}
+    `silent`: without a live board, only warnings and log files are shown.
+    """
 
-    def planned(self, plan: RunPlan) -> None:
-        self._tally.planned(plan)
-
-    def began(self, attempt: CaseAttempt) -> None:
-        self._tally.began(attempt)
-
-    def log(self, chosen: StreamLogFile) -> None:
-        self._show_log(chosen)
-
-    def failed(
-        self, attempt: CaseAttempt, failure: TargetFailure, *, again_in_s: float, by: str
-    ) -> None:
-        self._tally.failed(RetriedAttempt(attempt, failure, again_in_s, by))
-
-    def ended(self, row: Row) -> None:
-        self._tally.ended(row)
-
-    def warned(self, text: str) -> None:
-        self._print(f"go-ent: {strip_controls(text)}", "yellow")
-
-    def _print(self, line: str, style: str = "") -> None:
-        print_stderr(line)
-
-    def _show_log(self, chosen: StreamLogFile) -> None:
-        """Each once, and as soon as it is chosen: somebody may want to follow it."""
-        if chosen.file_path in self._logs:
-            return
-        if not self._logs:
-            self._print(LOGS_TITLE, "bold")
-        self._logs[chosen.file_path] = None
-        which = " ".join(filter(None, (chosen.eval_case_id, _attempt_text(chosen))))
-        whose = f"{chosen.target_name} {which}".rstrip()
-        self._print(
-            strip_controls(f"  log {len(self._logs)}: {chosen.file_path}  ({whose})"), "dim"
-        )
-
-
-class LineProgress(SilentProgress):
-    """One line for each trial that ended, and each attempt that is made again."""
-
-    def planned(self, plan: RunPlan) -> None:
-        super().planned(plan)
-        self._print(strip_controls(plan_text(plan)))
-
-    def failed(
-        self, attempt: CaseAttempt, failure: TargetFailure, *, again_in_s: float, by: str
-    ) -> None:
-        super().failed(attempt, failure, again_in_s=again_in_s, by=by)
-        self._print(retry_line(RetriedAttempt(attempt, failure, again_in_s, by)))
-
-    def ended(self, row: Row) -> None:
-        super().ended(row)
-        self._print(f"{self._tally.done}/{self._tally.total} {ended_line(row)}")
-
-
-class BoardProgress(SilentProgress):
-    """A terminal. Whatever is told is only counted; the board is drawn by a thread of its own."""
-
-    def __init__(self, console: "Console") -> None:
-        super().__init__()
-        self._console = console
+    def __init__(self, *, silent: bool = False) -> None:
+        self.board = Board(print_stderr)
+        self._silent = silent
+        self._counter = ProgressCounter(time.monotonic)
+        self._logs: set[str] = set()
         self._out = Path()
         self._reasons: dict[tuple[object, int], str] = {}
 
     def planned(self, plan: RunPlan) -> None:
-        super().planned(plan)
+        self._counter.planned(plan)
         self._out = plan.out
-        self._print(strip_controls(plan_text(plan)), "dim")
+        if self.board.is_live or not self._silent:
+            self.board.line(plan_text(plan), "dim")
 
-    def render(self) -> "RenderableType":
-        now = self._tally.snapshot()
+    def began(self, attempt: CaseAttempt) -> None:
+        self._counter.began(attempt)
+
+    def failed(
+        self, attempt: CaseAttempt, failure: TargetFailure, *, again_in_s: float, by: str
+    ) -> None:
+        retried = RetriedAttempt(attempt, failure, again_in_s, by)
+        self._counter.failed(retried)
+        self._trial_line(lambda: retry_line(retried))
+
+    def ended(self, row: Row) -> None:
+        self._counter.ended(row)
+        self._trial_line(lambda: f"{self._counter.done}/{self._counter.total} {ended_line(row)}")
+
+    def warned(self, text: str) -> None:
+        self.board.line(f"go-ent: {text}", "yellow")
+
+    def log(self, chosen: StreamLogFile) -> None:
+        """Show each log file once, as soon as it is chosen: somebody may want to follow it."""
+        if chosen.file_path in self._logs:
+            return
+        if not self._logs:
+            self.board.line(LOGS_TITLE, "bold")
+        self._logs.add(chosen.file_path)
+        attempt = f"attempt {chosen.attempt + 1}" if chosen.attempt else ""
+        whose = " ".join(filter(None, (chosen.target_name, chosen.eval_case_id, attempt)))
+        self.board.line(f"  log {len(self._logs)}: {chosen.file_path}  ({whose})", "dim")
+
+    def draw(self, width: int) -> "drawing.RenderableType":
+        now = self._counter.snapshot()
         shown = {(one.key, one.trial) for one in now.last if isinstance(one, Row)}
         for gone in self._reasons.keys() - shown:
             del self._reasons[gone]
-        return draw_progress(now, self._console.width, self._reason)
+        return draw_progress(now, width, self._reason)
+
+    def _trial_line(self, text: Callable[[], str]) -> None:
+        if not (self.board.is_live or self._silent):
+            self.board.line(text())
 
     def _reason(self, row: Row) -> str:
         """Grades are read only for what is shown, and once."""
@@ -433,41 +380,19 @@ class BoardProgress(SilentProgress):
             self._reasons[which] = shorten_line(failure_reason(row, self._out))
         return self._reasons[which]
 
-    def _print(self, line: str, style: str = "") -> None:
-        self._console.print(line, style=style or None, soft_wrap=True)
-
 
 @contextmanager
 def open_progress(*, silent: bool = False) -> Generator[RunWatcher]:
-    """Whoever shows a run fits where stderr goes; the board is gone when this is left.
-
-    `silent`: without a terminal nothing is said that nobody has to know.
-    """
-    if not sys.stderr.isatty():
-        yield SilentProgress() if silent else LineProgress()
-        return
-    from rich.console import Console  # noqa: PLC0415 (rich is loaded only where something is drawn)
-    from rich.live import Live  # noqa: PLC0415 (the same)
-
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
-    if console.is_dumb_terminal:
-        yield SilentProgress() if silent else LineProgress()
-        return
-    board = BoardProgress(console)
-    with Live(
-        console=console,
-        get_renderable=board.render,
-        refresh_per_second=REFRESH_HZ,
-        transient=True,
-        redirect_stdout=False,
-    ):
-        yield board
+    """The progress of a run on stderr; its live board is gone when this is left."""
+    progress = EvalProgress(silent=silent)
+    with open_stderr_board(progress.draw) as progress.board:
+        yield progress
 
 
 def plan_text(plan: RunPlan) -> str:
-    kept = f", {plan.kept} of them from before" if plan.kept else ""
+    kept = f", {plan.kept} of them already done" if plan.kept else ""
     trials = f"{plan.total} trial{'s' * (plan.total != 1)}{kept}"
-    return f"{trials}, for {', '.join(plan.targets) or 'nobody'}; all is kept in {plan.out}"
+    return f"{trials}, for {', '.join(plan.targets) or 'no target'}; results go to {plan.out}"
 
 
 def ended_line(row: Row) -> str:
@@ -482,7 +407,3 @@ def ended_line(row: Row) -> str:
     return strip_controls(
         f"{row_mark(row)} {case_text(row)}{f' ({told})' if told else ''}{why}".replace("\n", " ")
     )
-
-
-def _attempt_text(chosen: StreamLogFile) -> str:
-    return f"attempt {chosen.attempt + 1}" if chosen.attempt else ""

@@ -10,15 +10,19 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import Annotated, Final, Literal
 
+import anyio
 import typer
 from msgspec.structs import replace
 
-from goent.cli.command_options import (
+from goent.cli.command_options import JsonOption, ask_before_work
+from goent.cli.daemon_link import open_daemon_link
+from goent.cli.display import print_json, show_rows, show_table
+from goent.cli.eval_display import print_summary_json, show_run_summary
+from goent.cli.eval_options import (
     CompatOption,
     IdsOption,
-    JsonOption,
     JudgeOption,
     RunFolderArgument,
     SuitesArgument,
@@ -27,32 +31,51 @@ from goent.cli.command_options import (
     TargetsOption,
     ThresholdOption,
     WithoutTagsOption,
-    ask_before_work,
     parse_folder,
     require_finite,
     run_folder_of,
 )
-from goent.cli.display import print_json, show_rows, show_table
+from goent.cli.eval_progress import open_progress
 from goent.cli.terminal import StdoutUnwritable, discard_output, print_notice, strip_controls
+from goent.composition.eval_app import EvalApp
+from goent.composition.live_project import Project
 from goent.domain.errors import ConfigError, GoentError
+from goent.evals.eval_results import Row
+from goent.evals.files.suite_validation import load_graders
+from goent.evals.runner.eval_run import EvalLimits
+from goent.evals.runner.preflight import (
+    DryRun,
+    DryRunCase,
+    check_judges,
+    describe_run,
+    find_judges,
+    prepare_checked_run,
+)
+from goent.evals.runner.run_folder import (
+    StoredRun,
+    current_rows,
+    interrupted_cost_usd,
+    read_manifest,
+    superseded_rows,
+)
+from goent.evals.runner.run_locations import new_run_folder
+from goent.evals.runner.run_preparation import (
+    PreparedRun,
+    prepare_in_folder,
+    prepare_run,
+    run_arguments,
+    with_graders,
+)
+from goent.evals.runner.run_scheduler import RunOutcome
+from goent.evals.runner.trial_plan import RunSelection
+from goent.evals.targets.target_settings import target_secrets
 from goent.system.project_folders import find_project
-
-if TYPE_CHECKING:
-    from goent.composition.eval_app import EvalApp
-    from goent.composition.live_project import Project
-    from goent.evals.eval_results import Row
-    from goent.evals.runner.eval_run import EvalLimits
-    from goent.evals.runner.preflight import DryRun, DryRunCase
-    from goent.evals.runner.run_folder import StoredRun
-    from goent.evals.runner.run_preparation import PreparedRun
-    from goent.evals.runner.run_scheduler import RunOutcome
-
 
 STDIN_FD = 0
 
 
 def end_with_input() -> None:
-    """From now on, the end of the input is a request to end: a killed daemon cannot send another."""
+    """End when standard input does: a killed daemon cannot send a signal."""
     Thread(target=_wait_for_end_of_input, name="end of input", daemon=True).start()
 
 
@@ -69,33 +92,27 @@ SIGNAL_EXIT: Final = 128
 EXECUTION_ERROR: Final = 3
 END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-NextSteps = Sequence[tuple[str, str]]
-"""Commands that could come next, and what for."""
+NextSteps = Sequence[tuple[str, str]]  # commands, and the purpose of each
 
 
 def run_with_progress(
-    work: Callable[["EvalApp"], Awaitable["RunOutcome"]],
-    project: "Project",
-    folder: "StoredRun",
+    work: Callable[[EvalApp], Awaitable[RunOutcome]],
+    project: Project,
+    folder: StoredRun,
     *,
     json: bool,
-    next_steps: Callable[["RunOutcome | int"], NextSteps] = lambda _: (),
+    next_steps: Callable[[RunOutcome | int], NextSteps] = lambda _: (),
     if_interrupted: str = "",
 ) -> int:
-    """Do it, tell what the folder holds then, and return the exit code.
+    """Do the work, show the summary of the run's folder, and return the exit code.
 
-    `if_interrupted` is said instead, where an interruption leaves nothing new to be told.
+    `if_interrupted` is shown instead, where an interruption leaves nothing new to summarize.
     """
-    import anyio  # noqa: PLC0415 (other commands need none of it)
-
-    from goent.cli.eval_display import print_summary_json, show_run_summary  # noqa: PLC0415 (the same)
-    from goent.evals.runner.run_folder import current_rows  # noqa: PLC0415 (the same)
-
     try:
         ended = anyio.run(_run_app, work, project, json)
     except GoentError:
         raise
-    except Exception:  # noqa: BLE001 (a defect of ours says nothing of quality, which 1 would mean)
+    except Exception:  # noqa: BLE001 (an internal error must not exit 1, which means failed cases)
         traceback.print_exc()
         return EXECUTION_ERROR
     code = SIGNAL_EXIT + ended if isinstance(ended, int) else ended.exit_code
@@ -111,18 +128,15 @@ def run_with_progress(
         sys.stdout.flush()
     except StdoutUnwritable as error:
         discard_output(sys.stdout)
-        told = f"`go-ent eval report {shlex.quote(str(folder.path))}` tells it"
-        print_notice(f"the summary cannot be written to stdout: {error.strerror}; {told}")
+        report = f"`go-ent eval report {shlex.quote(str(folder.path))}` shows it"
+        print_notice(f"the summary cannot be written to stdout: {error.strerror}; {report}")
         return code or EXECUTION_ERROR
     return code
 
 
 async def _run_app(
-    work: Callable[["EvalApp"], Awaitable["RunOutcome"]], project: "Project", silent: bool
-) -> "RunOutcome | int":
-    from goent.cli.daemon_link import open_daemon_link  # noqa: PLC0415 (the same)
-    from goent.cli.eval_progress import open_progress  # noqa: PLC0415 (the same)
-    from goent.composition.eval_app import EvalApp  # noqa: PLC0415 (other commands need none of it)
+    work: Callable[[EvalApp], Awaitable[RunOutcome]], project: Project, silent: bool
+) -> RunOutcome | int:
 
     with ExitStack() as shown:
         watcher = shown.enter_context(open_progress(silent=silent))
@@ -133,14 +147,12 @@ async def _run_app(
 
 
 async def _run_interruptible(
-    work: Callable[[], Awaitable["RunOutcome"]], shown: ExitStack
-) -> "RunOutcome | int":
-    """What it comes to, or the signal that ended it: then all that it had running is ended first.
+    work: Callable[[], Awaitable[RunOutcome]], shown: ExitStack
+) -> RunOutcome | int:
+    """The outcome, or the signal that cancelled the work, once everything it started has ended.
 
-    A second signal waits for nothing.
+    A second signal exits immediately.
     """
-    import anyio  # noqa: PLC0415 (other commands need none of it)
-
     came: list[int] = []
     done: list[RunOutcome] = []
     wrong: list[GoentError] = []
@@ -152,7 +164,7 @@ async def _run_interruptible(
             ]  # nohup
             with anyio.open_signal_receiver(*wanted) as heard:
                 async for number in heard:
-                    if came:  # asked twice: its guard ends what is left
+                    if came:  # the second one: the guard process ends what is left
                         with suppress(OSError):
                             shown.close()
                         os._exit(SIGNAL_EXIT + number)
@@ -163,7 +175,7 @@ async def _run_interruptible(
         with anyio.CancelScope() as working:
             try:
                 done.append(await work())
-            except GoentError as error:  # to be told as itself, not as one of a group
+            except GoentError as error:  # raised as itself, not in a group
                 wrong.append(error)
         group.cancel_scope.cancel()
     if wrong:
@@ -178,73 +190,69 @@ LASTING_FAILURES: Final = (
     "no_model",
     "opencode_missing",
 )
-"""Kinds of failures that stay until something changes."""
-_SUITE_BUDGET: Final = " of the suite "  # so a budget is told that is not the run's
+_SUITE_BUDGET: Final = " of the suite "  # in the message about a suite's budget
 
 
 def next_steps(
-    ended: "RunOutcome | int", prepared: "PreparedRun", folder: "StoredRun", bounds: "EvalLimits"
+    ended: RunOutcome | int, prepared: PreparedRun, folder: StoredRun, bounds: EvalLimits
 ) -> NextSteps:
-    from goent.evals.runner.run_preparation import run_arguments  # noqa: PLC0415 (other commands need none of it)
 
     out = shlex.quote(str(folder.path))
     again = (
         f"{shlex.join(['go-ent', 'eval', 'run', *run_arguments(prepared.manifest)])} --out {out}"
     )
     if isinstance(ended, int):
-        return ((f"{again}{_limit_options(bounds)} --resume", "go on with it"),)
+        return ((f"{again}{_limit_options(bounds)} --resume", "resume it"),)
     ungraded, failed = _split_errors(folder)
-    # What was done and only not graded is not done again: that would cost as much as the first time.
+    # Trials that only lack grades are not repeated: that would cost as much as the first time.
     steps = [(f"go-ent eval grade {out}", _regrade_purpose(ungraded))] if ungraded else []
     halted = any(suite.fail_on_error for suite in prepared.suites) and bool(ungraded or failed)
     retry = f"{again}{_limit_options(bounds)} --retry errors"
     if halted and failed and ended.unrun:
-        steps.append((retry, "make what failed again, and the rest"))
+        steps.append((retry, "retry what failed, and run the rest"))
     elif ended.unrun:
         more = (bounds, "") if halted else _larger_budget(ended.stopped, bounds, prepared, folder)
-        steps.append((f"{again}{_limit_options(more[0])} --resume", f"go on with it{more[1]}"))
+        steps.append((f"{again}{_limit_options(more[0])} --resume", f"resume it{more[1]}"))
     elif failed:
         steps.append((retry, _retry_purpose(failed, graded_first=bool(ungraded))))
-    return steps or ((f"go-ent eval report {out} --html report.html", "look at it"),)
+    return steps or ((f"go-ent eval report {out} --html report.html", "open the report"),)
 
 
-def _split_errors(folder: "StoredRun") -> "tuple[list[Row], list[Row]]":
-    """Trials that were made and not graded, and those that could not be made."""
-    from goent.evals.runner.run_folder import current_rows  # noqa: PLC0415 (other commands need none of it)
-
+def _split_errors(folder: StoredRun) -> tuple[list[Row], list[Row]]:
+    """Trials that ran but were not graded, and those that could not run."""
     rows = current_rows(folder.rows(), folder.path).rows
     errors = [row for row in rows if row.execution_status == "execution_error"]
     return [row for row in errors if row.ungraded], [row for row in errors if not row.ungraded]
 
 
-def _retry_purpose(rows: "Sequence[Row]", *, graded_first: bool) -> str:
-    what_for = "make the attempts with errors again"
+def _retry_purpose(rows: Sequence[Row], *, graded_first: bool) -> str:
+    what_for = "retry the attempts with errors"
     if graded_first:
         return f"then {what_for}"
     if all((row.error or "").partition(":")[0] in LASTING_FAILURES for row in rows):
-        return f"when that is mended, {what_for}"
+        return f"once that is fixed, {what_for}"
     return what_for
 
 
-def _regrade_purpose(rows: "Sequence[Row]") -> str:
+def _regrade_purpose(rows: Sequence[Row]) -> str:
     errors = [row.error or "" for row in rows]
     if all(error.startswith("cannot start ") for error in errors):
-        when = "when the grader's program can be started"
+        when = "once the grader's program can be started"
     elif all(error.startswith("judge ") for error in errors):
-        when = "when the judge answers, or with --judge NAME by another one"
+        when = "once the judge answers, or with another one by --judge NAME"
     else:
-        when = "when that is mended"
-    return f"{when}: grade again, without asking an agent"
+        when = "once that is fixed"
+    return f"{when}: grade again, without running an agent"
 
 
 def _larger_budget(
-    stopped: str, bounds: "EvalLimits", prepared: "PreparedRun", folder: "StoredRun"
-) -> "tuple[EvalLimits, str]":
-    """With more to spend than was spent already, which counts when the run goes on."""
+    stopped: str, bounds: EvalLimits, prepared: PreparedRun, folder: StoredRun
+) -> tuple[EvalLimits, str]:
+    """Bounds with more to spend than was spent already, which counts when the run resumes."""
     if not stopped:
         return bounds, ""
     if bounds.budget_usd is None or _SUITE_BUDGET in stopped:
-        return bounds, ", when its suite's budget_usd is larger"
+        return bounds, ", once its suite's budget_usd is larger"
     limit = 2 * max(bounds.budget_usd, _total_spent(prepared, folder))
     if not limit:
         return replace(bounds, budget_usd=None), ", without a limit"
@@ -252,8 +260,7 @@ def _larger_budget(
     return replace(bounds, budget_usd=limit), f", for up to ${limit:g} in all"
 
 
-def _total_spent(prepared: "PreparedRun", folder: "StoredRun") -> float:
-    from goent.evals.runner.run_folder import interrupted_cost_usd, superseded_rows  # noqa: PLC0415 (other commands need none of it)
+def _total_spent(prepared: PreparedRun, folder: StoredRun) -> float:
 
     every = (*superseded_rows(folder.path), *folder.rows().rows)
     rows = (row for row in every if not row.held_back_by)
@@ -261,8 +268,8 @@ def _total_spent(prepared: "PreparedRun", folder: "StoredRun") -> float:
     return math.fsum((*(row.known_cost_usd for row in rows), *lost))
 
 
-def _limit_options(bounds: "EvalLimits") -> str:
-    """What the run may take, as it was asked for."""
+def _limit_options(bounds: EvalLimits) -> str:
+    """The bounds of the run, as options."""
     told = (
         ("--workers", bounds.workers, None),
         ("--budget-usd", bounds.budget_usd, None),
@@ -276,10 +283,10 @@ def _limit_options(bounds: "EvalLimits") -> str:
     )
 
 
-MAX_CASES: Final = 50  # cases; programs are told all of them
+MAX_CASES: Final = 50  # --json has all of them
 
 
-def show_dry_run(foreseen: "DryRun", *, json: bool) -> None:
+def show_dry_run(foreseen: DryRun, *, json: bool) -> None:
     if json:
         print_json(foreseen)
         return
@@ -295,20 +302,20 @@ def show_dry_run(foreseen: "DryRun", *, json: bool) -> None:
         )
         for target in foreseen.targets
     )
-    show_table(("TARGET", "KIND", "TRIALS", "AT ONCE", "FALLBACKS"), targets)
+    show_table(("TARGET", "KIND", "TRIALS", "PARALLEL", "FALLBACKS"), targets)
     print()
     show_table(
         ("SUITE", "CASE", "TARGETS", "TRIALS", "GRADERS", "JUDGES", "WORKSPACE"),
         map(_case_row, foreseen.cases[:MAX_CASES]),
     )
     if len(foreseen.cases) > MAX_CASES:
-        print(f"and {len(foreseen.cases) - MAX_CASES} more; --json tells all of them")
+        print(f"and {len(foreseen.cases) - MAX_CASES} more; --json has all of them")
     print()
     show_rows(_limit_rows(foreseen))
     print(f"{_trial_count(foreseen)}: nothing was started")
 
 
-def _case_row(case: "DryRunCase") -> tuple[str, ...]:
+def _case_row(case: DryRunCase) -> tuple[str, ...]:
     return (
         case.suite,
         case.test_id
@@ -322,7 +329,7 @@ def _case_row(case: "DryRunCase") -> tuple[str, ...]:
     )
 
 
-def _limit_rows(foreseen: "DryRun") -> list[tuple[str, str]]:
+def _limit_rows(foreseen: DryRun) -> list[tuple[str, str]]:
     judges = (f"{name} ({kind})" for name, kind in foreseen.judges.items())
     budgets = [f"${foreseen.budget_usd:g} for the run"] if foreseen.budget_usd is not None else []
     budgets += [f"${usd:g} for {suite}" for suite, usd in foreseen.budgets_usd.items()]
@@ -332,15 +339,15 @@ def _limit_rows(foreseen: "DryRun") -> list[tuple[str, str]]:
         *([("not confined", f"{free}: `cli` commands run outside the sandbox")] if free else []),
         ("budget", ", ".join(budgets) or "none"),
         ("limit", f"{foreseen.timeout_s:g} s for an attempt"),
-        ("kept in", foreseen.out or f"a new folder in {RUNS_FOLDER}"),
+        ("folder", foreseen.out or f"a new folder in {RUNS_FOLDER}"),
     ]
 
 
-def _trial_count(foreseen: "DryRun") -> str:
+def _trial_count(foreseen: DryRun) -> str:
     made = foreseen.trials - foreseen.to_make
     told = f"{foreseen.to_make} trial{'s' * (foreseen.to_make != 1)}"
     told += f" of {len(foreseen.cases)} case{'s' * (len(foreseen.cases) != 1)}"
-    return f"{told}, {made} {'is' if made == 1 else 'are'} there already" if made else told
+    return f"{told}, {made} already made" if made else told
 
 
 RUNS_FOLDER: Final = ".goent/evals"
@@ -356,10 +363,12 @@ def run(  # noqa: PLR0913 (the options of a command)
     exclude_tags: WithoutTagsOption = None,
     workers: Annotated[
         int | None,
-        typer.Option("--workers", "-j", min=1, max=50, help="Attempts at once, for each target."),
+        typer.Option(
+            "--workers", "-j", min=1, max=50, help="Attempts in parallel, for each target."
+        ),
     ] = None,
     trials: Annotated[
-        int | None, typer.Option(min=1, max=1000, help="How often each case is tried.")
+        int | None, typer.Option(min=1, max=1000, help="Trials of each case.")
     ] = None,
     out: Annotated[
         Path | None,
@@ -368,13 +377,13 @@ def run(  # noqa: PLR0913 (the options of a command)
             "-o",
             metavar="DIR",
             parser=parse_folder,
-            help=f"Where it is kept; default: a new folder in {RUNS_FOLDER}.",
+            help=f"The run's folder; default: a new one in {RUNS_FOLDER}.",
         ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")] = False,
     retry: Annotated[
         Literal["errors", "failed"] | None,
-        typer.Option(help="Go on, and make again what could not be judged, or what did not pass."),
+        typer.Option(help="Resume, re-running errored or failed trials."),
     ] = None,
     threshold: ThresholdOption = None,
     budget_usd: Annotated[
@@ -382,7 +391,7 @@ def run(  # noqa: PLR0913 (the options of a command)
         typer.Option(
             min=0,
             callback=require_finite,
-            help="Begin no trial that is likely to cost more than is left.",
+            help="Start no trial that is likely to exceed what is left.",
         ),
     ] = None,
     timeout: Annotated[
@@ -390,34 +399,22 @@ def run(  # noqa: PLR0913 (the options of a command)
     ] = 600.0,
     keep_workspaces: Annotated[
         Literal["always", "failure", "never"],
-        typer.Option(help="Which workspaces stay, to look at."),
+        typer.Option(help="Which workspaces to keep for inspection."),
     ] = "failure",
     judge: JudgeOption = None,
     compat: CompatOption = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Tell what would be run, and start nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be run, and start nothing.")
     ] = False,
     attended: Annotated[
         bool, typer.Option("--attended", hidden=True, help="End when standard input does.")
     ] = False,
     json: JsonOption = False,
 ) -> int:
-    """Give each case to each target, grade what it did, and keep all of it.
+    """Run each case on each target, grade the results, and keep everything.
 
-    Exits 0 if all pass, 1 if one does not, 2 if a file is wrong, 3 if one could not be judged.
+    Exits 0 if all cases pass, 1 if one fails, 2 if a file is wrong, 3 if one has errors.
     """
-    from goent.composition.live_project import Project  # noqa: PLC0415 (the same)
-    from goent.evals.runner.eval_run import EvalLimits  # noqa: PLC0415 (other commands need none of it)
-    from goent.evals.runner.preflight import (  # noqa: PLC0415 (the same)
-        describe_run,
-        prepare_checked_run,
-    )
-    from goent.evals.runner.run_folder import StoredRun  # noqa: PLC0415 (the same)
-    from goent.evals.runner.run_locations import new_run_folder  # noqa: PLC0415 (the same)
-    from goent.evals.runner.run_preparation import prepare_in_folder  # noqa: PLC0415 (the same)
-    from goent.evals.runner.trial_plan import RunSelection  # noqa: PLC0415 (the same)
-    from goent.evals.targets.target_settings import target_secrets  # noqa: PLC0415 (the same)
-
     if attended:
         end_with_input()
     wanted = RunSelection(
@@ -435,7 +432,7 @@ def run(  # noqa: PLR0913 (the options of a command)
     prepared = prepare_checked_run(suites, os.environ, wanted, project=home, targets_file=targets)
     again = retry or ("none" if resume else None)
     if again and out is None:
-        raise ConfigError("--resume and --retry go on with a run: name its folder by --out")
+        raise ConfigError("--resume and --retry need the run's folder: add --out")
     bounds = EvalLimits(
         workers=workers, budget_usd=budget_usd, timeout_s=timeout, keep=keep_workspaces
     )
@@ -465,15 +462,13 @@ def grade(  # noqa: PLR0913 (the options of a command)
     *,
     suites: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--suite", metavar="FILE", help="Instead of the suites that were run; repeatable."
-        ),
+        typer.Option("--suite", metavar="FILE", help="Replaces the run's suites; repeatable."),
     ] = None,
     graders: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Graders for all cases, instead of their own: assertions: […], or the bare list.",
+            help="Replaces the graders of all cases: assertions: […], or only the list.",
         ),
     ] = None,
     out: Annotated[
@@ -483,7 +478,7 @@ def grade(  # noqa: PLR0913 (the options of a command)
             "-o",
             metavar="DIR",
             parser=parse_folder,
-            help="Leave the run as it is, and write there.",
+            help="Write here, and leave the run as it is.",
         ),
     ] = None,
     threshold: Annotated[
@@ -492,30 +487,20 @@ def grade(  # noqa: PLR0913 (the options of a command)
             min=0,
             max=1,
             callback=require_finite,
-            help="The score that passes; default: what the run was asked for, or its suites say.",
+            help="The passing score; default: that of the run or its suites.",
         ),
     ] = None,
     judge: JudgeOption = None,
     compat: Annotated[
         Literal["agentv", "none"] | None,
-        typer.Option(help="Judge exactly as AgentV 4 does, or not; default: as the run was."),
+        typer.Option(help="Grade exactly as AgentV 4 does, or not; default: as in the run."),
     ] = None,
     json: JsonOption = False,
 ) -> int:
-    """Score a stored run again, with its suites' graders as they are now, or with others.
+    """Grade a stored run again, with its suites' current graders or with others.
 
-    The index before is kept beside the new one, and run.json has the threshold and the judge. Exits as `run` does.
+    The old index is kept beside the new one; run.json records threshold and judge. Exits as `run` does.
     """
-    from goent.composition.live_project import Project  # noqa: PLC0415 (the same)
-    from goent.evals.files.suite_validation import load_graders  # noqa: PLC0415 (other commands need none of it)
-    from goent.evals.runner.preflight import (  # noqa: PLC0415 (the same)
-        check_judges,
-        find_judges,
-    )
-    from goent.evals.runner.run_folder import StoredRun, read_manifest  # noqa: PLC0415 (the same)
-    from goent.evals.runner.run_preparation import prepare_run, with_graders  # noqa: PLC0415 (the same)
-    from goent.evals.targets.target_settings import target_secrets  # noqa: PLC0415 (the same)
-
     source = run_folder_of(run).absolute()
     told = read_manifest(source)
     wanted = replace(
@@ -542,17 +527,17 @@ def grade(  # noqa: PLR0913 (the options of a command)
         )
         prepared = with_graders(prepared, read)
     project = Project(find_project(Path.cwd()), dict(os.environ))
-    # Who is not there is told before anything is written.
+    # Missing judges are reported before anything is written.
     check_judges(find_judges(prepared), prepared.specs, project.folder, os.environ)
     own = target_secrets(prepared.specs.values())
     place = (out or source).absolute()
     with StoredRun.open(place, lambda: (*project.secrets(), *own)) as folder:
         if out and folder.is_used and folder.path != source:
-            raise ConfigError(f"{str(out)!r} holds a run already: name another --out")
+            raise ConfigError(f"{str(out)!r} already holds a run: name another --out")
         return run_with_progress(
             lambda app: app.grade(prepared, source, folder),
             project,
             folder,
             json=json,
-            if_interrupted="the new grades are thrown away, and those from before still count",
+            if_interrupted="the new grades are discarded; the earlier ones still count",
         )

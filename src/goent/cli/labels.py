@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from goent.domain.swarm_messages import TaskState
-from goent.domain.task_profile import TaskType
+from goent.domain.task_profile import TASK_CLAUSE, TaskType
 from goent.domain.types import Evidence, Usage, Value
 from goent.domain.verification import outcome_mark, outcome_words
 
@@ -37,7 +37,6 @@ def short_number(number: int) -> str:
 
 
 def byte_size(count: int) -> str:
-    """Of so many bytes."""
     figure, unit = float(count), "B"
     for larger in ("KiB", "MiB", "GiB"):
         if figure < KIBI:
@@ -57,6 +56,16 @@ def expected_change(kind: TaskType, size: float, files: int) -> str:
     return f"about {size:,.0f} line{'s' * (round(size) != 1)} in {files} file{'s' * (files != 1)}"
 
 
+def route_reason(reason: str, *, verbose: bool) -> str:
+    """Why a provider was chosen; `verbose`: also what the task was taken for, unless it is a guess."""
+    why, clause, task = reason.partition(TASK_CLAUSE)
+    return reason if verbose and clause and not task.startswith("probably ") else why
+
+
+def token_words(count: int) -> str:
+    return f"{count:,} token{'s' * (count != 1)}"
+
+
 def duration(seconds: float) -> str:
     whole = int(seconds)
     if whole < MINUTE:
@@ -69,18 +78,14 @@ def duration(seconds: float) -> str:
 
 
 def age(timestamp: str) -> str:
-    """How long ago; the timestamp is the API's."""
+    """How long ago a timestamp of the API was."""
     then = datetime.fromisoformat(timestamp)
     return duration(max(0.0, (datetime.now(UTC) - then).total_seconds()))
 
 
 def progress_bar(percent: int) -> str:
-    return f"{gauge(percent)} {percent}%"
-
-
-def gauge(percent: int) -> str:
     full = round(percent / 100 * BAR_CELLS)
-    return "█" * full + "░" * (BAR_CELLS - full)
+    return f"{'█' * full}{'░' * (BAR_CELLS - full)} {percent}%"
 
 
 def lines_changed(added: int | None, removed: int | None) -> str:
@@ -90,7 +95,7 @@ def lines_changed(added: int | None, removed: int | None) -> str:
 
 
 def relative_path(path: str, base: str | Path) -> str:
-    """The path as seen from there, if it lies below."""
+    """The path relative to the base, if it lies below it."""
     here = Path(base)
     return str(Path(path).relative_to(here)) if Path(path).is_relative_to(here) else path
 
@@ -114,7 +119,7 @@ STATE_STYLES: Final[Mapping[TaskState, str]] = {
 
 
 class Badge(Value, frozen=True, kw_only=True):
-    """A mark, the words beside it, and the colour of both."""
+    """A mark, its words, and the colour of both."""
 
     mark: str
     words: str
@@ -130,7 +135,7 @@ class Badge(Value, frozen=True, kw_only=True):
 
 
 def badge(state: TaskState, evidence: Evidence | None) -> Badge:
-    """Green is verified work alone, red is failed or refuted work; a claim has no colour."""
+    """Only verified work is green; failed or refuted work is red; a claim has no colour."""
     return Badge(
         mark=outcome_mark(state, evidence) or STATE_MARKS[state],
         words=outcome_words(state, evidence),

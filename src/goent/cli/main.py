@@ -1,4 +1,4 @@
-"""Runs one command of `go-ent` and maps what went wrong to an exit code.
+"""Runs one command of `go-ent` and maps errors to exit codes.
 
 0 done · 1 the work failed · 2 settings or usage · 3 go-ent or its environment · 130 interrupted
 """
@@ -8,12 +8,12 @@ import sys
 from typing import Annotated
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from goent import __version__
-from goent.cli import project_commands, route_commands, worker_commands
+from goent.cli.command_registry import LazyGroup, with_stubs
 from goent.cli.daemon_client import CommandError
-from goent.cli.eval_commands import eval_group
-from goent.cli.swarm_commands import swarm
 from goent.cli.terminal import (
     StdoutUnwritable,
     discard_output,
@@ -31,54 +31,14 @@ ENVIRONMENT_ERROR = 3
 INTERRUPTED = 128 + signal.SIGINT
 BROKEN_PIPE = 128 + signal.SIGPIPE
 EXPECTED_ERRORS = (CommandError, NoDaemon, GoentError, UnsafeFolder)
-FREE_TEXT_COMMANDS = ("run", "prompt", "classify")  # the commands that take words of any kind
-HELP_OPTIONS = {"help_option_names": ["-h", "--help"]}
+FREE_TEXT_COMMANDS = ("run", "prompt", "classify")
 
 app = typer.Typer(
     name="go-ent",
-    context_settings=HELP_OPTIONS,
-    pretty_exceptions_enable=False,
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
     suggest_commands=True,
 )
-daemon_group = typer.Typer(
-    no_args_is_help=True, help="The background process that serves this project."
-)
-
-WORK_PANEL = "Work"
-LOOK_PANEL = "Look"
-SETUP_PANEL = "Set up"
-
-for panel, command in (
-    (WORK_PANEL, worker_commands.run),
-    (WORK_PANEL, worker_commands.prompt),
-    (WORK_PANEL, worker_commands.wait),
-    (WORK_PANEL, worker_commands.answer),
-    (WORK_PANEL, worker_commands.cancel),
-    (LOOK_PANEL, worker_commands.ps),
-    (LOOK_PANEL, worker_commands.status),
-    (LOOK_PANEL, worker_commands.output),
-    (LOOK_PANEL, worker_commands.result),
-    (LOOK_PANEL, route_commands.classify),
-    (LOOK_PANEL, project_commands.costs),
-    (LOOK_PANEL, route_commands.recommend),
-    (SETUP_PANEL, project_commands.gc),
-    (SETUP_PANEL, project_commands.demo),
-    (SETUP_PANEL, project_commands.init),
-    (SETUP_PANEL, project_commands.trust),
-    (SETUP_PANEL, project_commands.doctor),
-    (SETUP_PANEL, project_commands.mcp),
-    (SETUP_PANEL, project_commands.acp),
-):
-    app.command(rich_help_panel=panel)(command)
-app.add_typer(swarm, name="swarm", rich_help_panel=WORK_PANEL)
-app.add_typer(eval_group, name="eval", rich_help_panel=WORK_PANEL)
-providers_group = typer.Typer(invoke_without_command=True, callback=route_commands.providers)
-providers_group.command("reset")(route_commands.reset)
-app.add_typer(providers_group, name="providers", rich_help_panel=LOOK_PANEL)
-daemon_group.command("status")(project_commands.daemon_status)
-daemon_group.command("stop")(project_commands.daemon_stop)
-app.add_typer(daemon_group, name="daemon", rich_help_panel=SETUP_PANEL)
-app.add_typer(route_commands.routes, name="routes", rich_help_panel=LOOK_PANEL)
 
 
 def _print_version(wanted: bool) -> None:
@@ -89,7 +49,7 @@ def _print_version(wanted: bool) -> None:
 
 def _show_login(wanted: bool) -> None:
     if wanted:
-        from goent.cli.setup import log_in  # noqa: PLC0415 (only here)
+        from goent.cli.agent_commands import log_in  # noqa: PLC0415 (it loads the agent)
 
         raise typer.Exit(log_in())
 
@@ -114,11 +74,20 @@ def _global_options(
     """
 
 
+def command_tree() -> TyperGroup:
+    """All commands; those of the registry are stubs until they are invoked."""
+    group = get_command(app)
+    assert isinstance(group, TyperGroup), "an app with a callback is a group"
+    return with_stubs(group)
+
+
 def run_cli(arguments: list[str]) -> int:
-    """Run one command; what goes wrong in an expected way is said in one line on stderr."""
+    """Run one command; an expected error becomes one line on stderr."""
     open_streams()
     try:
-        code: object = app(arguments or ["--help"], prog_name="go-ent", standalone_mode=False)
+        code: object = command_tree()(
+            arguments or ["--help"], prog_name="go-ent", standalone_mode=False
+        )
         sys.stdout.flush()
     except typer.TyperException as error:
         return _fail(_with_hint(error.format_message(), arguments), USAGE_ERROR)
@@ -135,18 +104,18 @@ def run_cli(arguments: list[str]) -> int:
         discard_output(sys.stdout)
         return _fail(f"stdout cannot be written: {error.strerror}", ENVIRONMENT_ERROR)
     except SystemExit as left:
-        if isinstance(left.__context__, BrokenPipeError):  # typer would make a failure of it
+        if isinstance(left.__context__, BrokenPipeError):  # typer would report a failure
             return _stdout_closed()
         raise
     return code if isinstance(code, int) else 0
 
 
 def _with_hint(message: str, arguments: list[str]) -> str:
-    """A task may begin like an option, and is then taken for one."""
+    """A task may begin with a dash, and is then taken for an option."""
     if not (message.startswith("No such option") and arguments[0] in FREE_TEXT_COMMANDS):
         return message
     command = " ".join(arguments[: 1 + (arguments[0] == "prompt")])
-    return f"{message}; what begins with '-' and is no option goes behind `--`: go-ent {command} -- '-…'"
+    return f"{message}; put text that begins with '-' after `--`: go-ent {command} -- '-…'"
 
 
 def _exit_code(error: Exception) -> int:
@@ -160,7 +129,7 @@ def _exit_code(error: Exception) -> int:
 
 
 def _stdout_closed() -> int:
-    """Nobody reads any more; the interpreter's own flush at exit must not say so."""
+    """Nobody reads any more; the interpreter's own flush at exit must not report it."""
     discard_output(sys.stdout)
     return BROKEN_PIPE
 

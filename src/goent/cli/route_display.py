@@ -8,7 +8,7 @@ import msgspec
 
 from goent.cli.daemon_client import CommandError, DaemonClient
 from goent.cli.display import show_table
-from goent.cli.labels import duration, expected_change, money
+from goent.cli.labels import duration, expected_change, money, route_reason, token_words
 from goent.cli.terminal import strip_controls
 from goent.domain.replies import (
     CandidateView,
@@ -22,13 +22,14 @@ from goent.domain.replies import (
     TaskView,
 )
 from goent.domain.requests import RecommendRequest
+from goent.domain.task_profile import MIN_CONFIDENCE
 from goent.domain.types import Method, Value
 
 
-def show_recommended(found: RecommendReply) -> None:
+def show_recommended(found: RecommendReply, *, verbose: bool) -> None:
     print(strip_controls(f"{found.provider} ({found.model}) by {found.method}"))
-    print(strip_controls(f"  why       {found.rationale}"))
-    _show_task(found.features)
+    print(strip_controls(f"  why       {route_reason(found.rationale, verbose=verbose)}"))
+    _show_task(found.features, verbose=verbose)
     print(f"  estimate  {estimate_text(found.estimate)}")
     for advice in found.advice:
         print(strip_controls(f"  advice    {advice}"))
@@ -41,11 +42,11 @@ def show_recommended(found: RecommendReply) -> None:
         show_table(("ELSE", "MODEL", "METHOD", "ESTIMATE"), rows)
 
 
-def show_explained(found: ExplainReply) -> None:
+def show_explained(found: ExplainReply, *, verbose: bool) -> None:
     head = f"{found.provider} ({found.model}) by {found.method}" if found.provider else "nobody"
     print(strip_controls(head))
-    print(strip_controls(f"  why       {found.reason}"))
-    _show_task(found.features)
+    print(strip_controls(f"  why       {route_reason(found.reason, verbose=verbose)}"))
+    _show_task(found.features, verbose=verbose)
     if found.provider:
         print(f"  estimate  {estimate_text(found.estimate)}")
         print(strip_controls(f"  fallbacks {', '.join(found.fallbacks) or 'none'}"))
@@ -95,11 +96,14 @@ def estimate_text(estimate: Estimate) -> str:
     return f"{cost}{time}{basis}"
 
 
-def _show_task(task: TaskView) -> None:
+def _show_task(task: TaskView, *, verbose: bool) -> None:
+    """What the task was taken for, if that is more than a guess."""
+    if not verbose or task.confidence < MIN_CONFIDENCE:
+        return
     print(
         f"  task      {task.type} ({task.confidence:.0%} sure), {task.complexity}, "
         f"{expected_change(task.type, task.size, task.files)}, "
-        f"{task.context_tokens:,} tokens to read"
+        f"{token_words(task.context_tokens)} to read"
     )
 
 

@@ -1,7 +1,6 @@
 """The `go-ent swarm` group and its commands."""
 
 import sys
-import time
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -15,11 +14,21 @@ from goent.cli.command_options import (
     JsonOption,
     SwarmArgument,
     SwarmTasksArgument,
+    WaitTimeoutOption,
     ask_before_work,
     no_blank_commands,
+    require_positive,
 )
-from goent.cli.daemon_client import LAST, CommandError, DaemonClient, open_daemon_client
-from goent.cli.display import print_json
+from goent.cli.daemon_client import (
+    LAST,
+    CommandError,
+    DaemonClient,
+    ask,
+    match_id,
+    open_daemon_client,
+    wait_until,
+)
+from goent.cli.display import print_json, print_reply
 from goent.cli.swarm_display import (
     is_complete,
     show_merged,
@@ -31,7 +40,7 @@ from goent.cli.swarm_display import (
 )
 from goent.cli.swarm_watcher import INTERRUPTED, open_swarm_watcher
 from goent.cli.terminal import print_notice
-from goent.domain.requests import MAX_WAIT_S
+from goent.config.task_file import read_tasks
 from goent.domain.swarm_messages import (
     SwarmCancelRequest,
     SwarmList,
@@ -69,16 +78,14 @@ class FileOrCommandGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
     def _is_command(self, word: str) -> bool:
-        """Also one that is misspelt, unless there is such a file."""
+        """A misspelled command counts as one, unless there is a file of that name."""
         if word in self.commands or word in HELP_OPTIONS:
             return True
         return bool(get_close_matches(word, self.commands)) and not Path(word).exists()
 
 
 def read_task_file(name: str) -> SwarmSpawnRequest:
-    """The swarm that a file asks for, or `-` for what stdin says."""
-    from goent.config.task_file import read_tasks  # noqa: PLC0415 (only here is YAML read)
-
+    """The swarm that a file describes; `-` is stdin."""
     if name == STDIN_NAME and sys.stdin.isatty():
         print_notice("reading tasks from the terminal; Ctrl-D ends it")
     try:
@@ -86,7 +93,7 @@ def read_task_file(name: str) -> SwarmSpawnRequest:
         text = written.decode("utf-8-sig")
     except OSError as error:
         why = f"cannot read {name!r}: {error.strerror}"
-        raise CommandError(f"{why}; `go-ent swarm --help` tells what else there is", 2) from None
+        raise CommandError(f"{why}; `go-ent swarm --help` lists the commands", 2) from None
     except UnicodeDecodeError as error:
         raise CommandError(f"{name!r} is not UTF-8 text (byte {error.start})", 2) from None
     return read_tasks(text, "stdin" if name == STDIN_NAME else name)
@@ -102,25 +109,18 @@ def _read_task_bytes(path: Path) -> bytes:
         raise CommandError(str(error), 2) from None
 
 
-def find_swarm(asked: str, through: DaemonClient) -> str:
-    """The id behind a full id, an unambiguous beginning of one, a name, or the word `last`."""
+def find_swarm(given: str, through: DaemonClient) -> str:
+    """The id behind a full id, an unambiguous prefix of one, a name, or the word `last`."""
     swarms = through.call("swarm_list", SwarmsRequest(), SwarmList).swarms
-    if asked == LAST:
-        if not swarms:
-            raise CommandError(
-                "this project has no swarms yet: `go-ent swarm TASKS.yaml` makes one", 2
-            )
-        return swarms[0].swarm_id
+    if given == LAST and not swarms:
+        raise CommandError(
+            "this project has no swarms yet: `go-ent swarm TASKS.yaml` starts one", 2
+        )
     ids = [swarm.swarm_id for swarm in swarms]
-    if asked in ids:
-        return asked
-    named = [swarm.swarm_id for swarm in swarms if swarm.swarm == asked]
-    if named:
-        return named[0]
-    found = [one for one in ids if asked and one.startswith((asked, SWARM_ID_PREFIX + asked))]
-    if len(found) > 1:
-        raise CommandError(f"{asked!r} may be any of {', '.join(found)}: write more of it", 2)
-    return found[0] if found else asked
+    if given in ids:
+        return given
+    named = (swarm.swarm_id for swarm in swarms if swarm.swarm == given)
+    return next(named, None) or match_id(given, ids, SWARM_ID_PREFIX)
 
 
 def swarm_result(swarm: str, through: DaemonClient) -> SwarmResult:
@@ -129,8 +129,8 @@ def swarm_result(swarm: str, through: DaemonClient) -> SwarmResult:
     return through.call("swarm_result", request, SwarmResult)
 
 
-OVERRIDES_PANEL = "Instead of what the file says"
-AFTERWARDS_PANEL = "When all is over"
+OVERRIDES_PANEL = "Overrides of the file"
+AFTERWARDS_PANEL = "At the end"
 FAILED = 1
 ENVIRONMENT_ERROR = 3
 
@@ -152,12 +152,15 @@ def run(  # noqa: PLR0913 (each is an option)
     *,
     concurrency: Annotated[
         int | None,
-        typer.Option(min=1, max=100, help="Workers at once.", rich_help_panel=OVERRIDES_PANEL),
+        typer.Option(min=1, max=100, help="Workers in parallel.", rich_help_panel=OVERRIDES_PANEL),
     ] = None,
     budget_usd: Annotated[
         float | None,
         typer.Option(
-            metavar="USD", min=0.000001, help="What all may cost.", rich_help_panel=OVERRIDES_PANEL
+            metavar="USD",
+            callback=require_positive,
+            help="What all tasks together may cost.",
+            rich_help_panel=OVERRIDES_PANEL,
         ),
     ] = None,
     provider: Annotated[
@@ -173,27 +176,29 @@ def run(  # noqa: PLR0913 (each is an option)
         bool,
         typer.Option(
             "--merge",
-            help="Join the work on a branch and check it.",
+            help="Merge the work into a branch and check it.",
             rich_help_panel=AFTERWARDS_PANEL,
         ),
     ] = False,
     apply: Annotated[
         bool,
         typer.Option(
-            "--apply", help="Merge, and move your branch there.", rich_help_panel=AFTERWARDS_PANEL
+            "--apply",
+            help="Merge, and fast-forward your branch to it.",
+            rich_help_panel=AFTERWARDS_PANEL,
         ),
     ] = False,
     detach: DetachOption = False,
     json: JsonOption = False,
 ) -> int:
-    """Give the tasks of a file to workers, watch them, and see what came of it.
+    """Give the tasks of a file to workers, watch them, and see the results.
 
-    Ctrl-C cancels the swarm and shows what was done; a second one leaves at once.
-    Exits 0 if all tasks were completed and none was refuted (with --merge: and
-    all merged and verified), 1 if not.
+    Ctrl-C cancels the swarm and shows the work so far; a second one exits immediately.
+    Exits 0 if all tasks completed and none was refuted (with --merge: and all were
+    merged and verified), 1 if not.
     """
     if detach and (merge or apply):
-        raise CommandError("--merge and --apply wait for the end: leave out --detach", 2)
+        raise CommandError("--merge and --apply need the end of the swarm: leave out --detach", 2)
     request = _with_overrides(read_task_file(tasks), concurrency, budget_usd, provider, isolation)
     ask_before_work(json=json)
     with open_daemon_client() as through:
@@ -212,7 +217,7 @@ def _with_overrides(
     provider: str | None,
     isolation: Isolation | None,
 ) -> SwarmSpawnRequest:
-    """What the file says, but for what was said at the terminal."""
+    """The request of the file, with the options of the command line."""
     return replace(
         request,
         concurrency=concurrency or request.concurrency,
@@ -230,15 +235,15 @@ def retry(  # noqa: PLR0913 (each is an option)
     tasks: SwarmTasksArgument = None,
     *,
     elsewhere: Annotated[
-        bool, typer.Option("--elsewhere", help="With another provider than before.")
+        bool, typer.Option("--elsewhere", help="On another provider than before.")
     ] = False,
-    provider: Annotated[str | None, typer.Option(help="Insist on a provider.")] = None,
-    model: Annotated[str | None, typer.Option(help="Insist on a model.")] = None,
-    method: Annotated[Method | None, typer.Option(help="Insist on how it runs.")] = None,
+    provider: Annotated[str | None, typer.Option(help="Pin a provider.")] = None,
+    model: Annotated[str | None, typer.Option(help="Pin a model.")] = None,
+    method: Annotated[Method | None, typer.Option(help="Pin how it runs.")] = None,
     detach: DetachOption = False,
     json: JsonOption = False,
 ) -> int:
-    """Give the tasks that failed to new workers, and watch the swarm again.
+    """Retry the tasks that failed with new workers, and watch the swarm again.
 
     Exits as `go-ent swarm run` does.
     """
@@ -260,7 +265,7 @@ def retry(  # noqa: PLR0913 (each is an option)
 def _follow_to_end(
     through: DaemonClient, begun: SwarmStatus, *, merge: bool, apply: bool, json: bool
 ) -> int:
-    """Watch the swarm to its end, tell what came of it, and give the exit code."""
+    """Watch the swarm to its end, show the result, and return the exit code."""
     found = begun.swarm_id
     with open_swarm_watcher(through, found, silent=json, owner=True) as watching:
         watching.watch(found)
@@ -269,13 +274,15 @@ def _follow_to_end(
     if not json:
         show_swarm_summary(told, merging=merges)
     if merge and not merges:
-        print_notice(f"nothing was merged, for not all is done; later: go-ent swarm merge {found}")
+        print_notice(
+            f"nothing was merged, because not every task is done; later: go-ent swarm merge {found}"
+        )
     merged = None
     try:
         if merges:
             request = SwarmMergeRequest(swarm_id=found, apply=apply)
             merged = through.call("swarm_merge", request, SwarmMergeReply)
-    finally:  # what was done is told even if it cannot be merged
+    finally:  # the result is printed even if it cannot be merged
         if json:
             print_json(msgspec.convert({**asdict(told), "merged": merged}, SwarmRunResult))
     if merged and not json:
@@ -300,26 +307,28 @@ def _show_detached(begun: SwarmStatus, *, json: bool) -> int:
     return 0
 
 
-swarm = typer.Typer(
+swarm_group = typer.Typer(
+    name="swarm",
     cls=FileOrCommandGroup,
     no_args_is_help=True,
     subcommand_metavar="TASKS.yaml | COMMAND [ARGS]...",
-    help="Give several tasks to workers at once, each in a folder of its own, and merge their work."
-    "\n\nA first one: go-ent swarm tasks.yaml. It is short for go-ent swarm run tasks.yaml.",
+    help="Run several tasks in parallel, each worker in its own folder, and merge their work."
+    "\n\nTo start: go-ent swarm tasks.yaml, short for go-ent swarm run tasks.yaml.",
 )
-swarm.command()(run)
+swarm_group.command()(run)
 
 
-@swarm.command()
+@swarm_group.command()
 def status(
     swarm: SwarmArgument,
     *,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on until it is over; Ctrl-C leaves it alone.")
+        bool,
+        typer.Option("--follow", "-f", help="Follow it until it ends; Ctrl-C leaves it running."),
     ] = False,
     json: JsonOption = False,
 ) -> int:
-    """Show how a swarm stands: its tasks, their steps and costs, open questions."""
+    """Show a swarm's state: its tasks, their steps and costs, open questions."""
     with open_daemon_client() as through:
         found = find_swarm(swarm, through)
         if follow:
@@ -327,68 +336,50 @@ def status(
                 now = watching.watch(found)
         else:
             now = through.call("swarm_status", SwarmRequest(swarm_id=found), SwarmStatus)
-    if json:
-        print_json(now)
-    else:
-        show_swarm_status(now)
+    print_reply(now, show_swarm_status, json=json)
     return 0
 
 
-@swarm.command()
+@swarm_group.command()
 def wait(
     swarm: SwarmArgument,
     *,
-    timeout: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", help="Give up after this long (default: never).", min=0),
-    ] = None,
+    timeout: WaitTimeoutOption = None,
     json: JsonOption = False,
 ) -> int:
-    """Wait until every task of a swarm is over, or one asks something.
+    """Wait until every task of a swarm has ended, or one asks a question.
 
-    Exits 0 if all were completed and none was refuted, 1 if not.
+    Exits 0 if all tasks completed and none was refuted, 1 if not.
     """
     with open_daemon_client() as through:
-        now = _wait(through, find_swarm(swarm, through), timeout)
-    if json:
-        print_json(now)
-    else:
-        show_swarm_status(now)
+        found = find_swarm(swarm, through)
+        now = wait_until(
+            lambda seconds: through.call(
+                "swarm_wait", SwarmWaitRequest(swarm_id=found, timeout_s=seconds), SwarmStatus
+            ),
+            lambda status: status.state != "running",
+            timeout,
+        )
+    print_reply(now, show_swarm_status, json=json)
     return 0 if now.state == "completed" and swarm_has_succeeded(now) else FAILED
 
 
-def _wait(through: DaemonClient, found: str, seconds: float | None) -> SwarmStatus:
-    deadline = None if seconds is None else time.monotonic() + seconds
-    while True:
-        left = MAX_WAIT_S if deadline is None else deadline - time.monotonic()
-        request = SwarmWaitRequest(swarm_id=found, timeout_s=min(MAX_WAIT_S, max(0.0, left)))
-        now = through.call("swarm_wait", request, SwarmStatus)
-        if now.state != "running":
-            return now
-        if deadline is not None and time.monotonic() >= deadline:
-            print_notice(f"not done after {seconds:g} s")
-            return now
-
-
-@swarm.command()
+@swarm_group.command()
 def result(swarm: SwarmArgument, *, json: JsonOption = False) -> int:
-    """Show what came of a swarm: evidence, changes, costs, conflicts, and how it would merge.
+    """Show a swarm's result: evidence, changes, costs, conflicts, and the merge plan.
 
-    Exits 0 if all tasks were completed and none was refuted, 1 if not.
+    Exits 0 if all tasks completed and none was refuted, 1 if not.
     """
     with open_daemon_client() as through:
         told = swarm_result(find_swarm(swarm, through), through)
-    if json:
-        print_json(told)
-    else:
-        show_swarm_summary(told)
+    print_reply(told, show_swarm_summary, json=json)
     return 0 if swarm_has_succeeded(told) else FAILED
 
 
-swarm.command()(retry)
+swarm_group.command()(retry)
 
 
-@swarm.command()
+@swarm_group.command()
 def cancel(
     swarm: SwarmArgument,
     tasks: SwarmTasksArgument = None,
@@ -396,44 +387,42 @@ def cancel(
     reason: Annotated[str, typer.Option(help="Why; kept in the journal.")] = "",
     json: JsonOption = False,
 ) -> int:
-    """Stop what is under way and begin nothing more. What was done is kept."""
+    """Stop the running tasks and start no more. Finished work is kept."""
     with open_daemon_client() as through:
         found = find_swarm(swarm, through)
         request = SwarmCancelRequest(swarm_id=found, tasks=tuple(tasks or ()), reason=reason)
         now = through.call("swarm_cancel", request, SwarmStatus)
-    if json:
-        print_json(now)
-    else:
-        show_swarm_status(now)
+    print_reply(now, show_swarm_status, json=json)
     return 0
 
 
-@swarm.command()
+@swarm_group.command()
 def merge(  # noqa: PLR0913 (each is an option)
     swarm: SwarmArgument,
     tasks: SwarmTasksArgument = None,
     *,
     branch: Annotated[
-        str | None, typer.Option(help="Where to (default: go-ent/<swarm>/merged).")
+        str | None, typer.Option(help="The target branch (default: go-ent/<swarm>/merged).")
     ] = None,
     verify: Annotated[
         list[str] | None,
         typer.Option(
             metavar="COMMAND",
             callback=no_blank_commands,
-            help="Instead of the swarm's own commands; may be repeated.",
+            help="Replaces the swarm's own commands; may be repeated.",
         ),
     ] = None,
-    no_verify: Annotated[bool, typer.Option("--no-verify", help="Check nothing.")] = False,
+    no_verify: Annotated[bool, typer.Option("--no-verify", help="Run no verify commands.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only tell what would be merged.")
+        bool, typer.Option("--dry-run", help="Only show what would be merged.")
     ] = False,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Also move your branch there, if all is committed.")
+        bool,
+        typer.Option("--apply", help="Also fast-forward your branch, if everything is committed."),
     ] = False,
     json: JsonOption = False,
 ) -> int:
-    """Join the finished work on one branch, run the verify commands on it, and tell what is left.
+    """Merge the finished work into one branch, run the verify commands, and list what is left out.
 
     Your checkout is not touched unless you pass --apply.
     Exits 1 if something was left out or refuted.
@@ -455,13 +444,8 @@ def merge(  # noqa: PLR0913 (each is an option)
     return 0 if is_complete(merged) else FAILED
 
 
-@swarm.command("list")
+@swarm_group.command("list")
 def list_(*, json: JsonOption = False) -> int:
     """List the swarms of this project, newest first."""
-    with open_daemon_client() as through:
-        found = through.call("swarm_list", SwarmsRequest(), SwarmList)
-    if json:
-        print_json(found)
-    else:
-        show_swarms(found)
+    print_reply(ask("swarm_list", SwarmsRequest(), SwarmList), show_swarms, json=json)
     return 0

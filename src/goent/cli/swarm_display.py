@@ -1,11 +1,10 @@
-"""Draws swarms: the table while one runs, its summary, its conflicts and what was merged.
-
-From a status to something that can be drawn, within the room that there is; nothing is asked.
-"""
+"""Draws swarms: the table while one runs, its summary, its conflicts and its merge."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from goent.cli import drawing
+from goent.cli.board import WIDE_TERMINAL, BoardRow, bar_line, board_table, styled_line
 from goent.cli.display import (
     check_text,
     failure_text,
@@ -29,12 +28,7 @@ from goent.domain.swarm_messages import (
 from goent.domain.types import Failure, Value
 from goent.domain.workspace import Conflict, ConflictKind
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from rich.text import Text
-
-
-# Where there is no room for all rows, those that somebody may have to do with come first.
+# Where there is no room for all rows, those that may need attention come first.
 STATE_RANKS: Final[Mapping[TaskState, int]] = {
     "waiting": 0,
     "failed": 1,
@@ -45,66 +39,43 @@ STATE_RANKS: Final[Mapping[TaskState, int]] = {
     "pending": 6,
     "completed": 7,
 }
-TABLE_HEADS: Final = ("task", "state", "provider", "step", "tokens", "cost", "time")
 RIGHT_ALIGNED: Final = frozenset({"files", "tokens", "cost", "time"})
-DROPPABLE_COLUMNS: Final = ("tokens", "provider", "cost", "time")  # where the room is short
-MIN_STEP_WIDTH: Final = 10
-MAX_WIDTHS: Final[Mapping[str, int]] = {"task": 26, "provider": 24, "step": 60}
-WIDE_TERMINAL: Final = 100
-NARROW_WIDTHS: Final[Mapping[str, int]] = {"task": 16, "provider": 14}
-STEADY_WIDTHS: Final[Mapping[str, int]] = {
-    "state": 9,
-    "tokens": 6,
-    "cost": 7,
-    "time": 5,
-}  # no jumping about
-COLUMN_GAP: Final = 2
 ROWS_AROUND: Final = 3  # lines beside the rows: heads, the bar, the keys
 MIN_ROWS: Final = 3
-MAX_BAR: Final = 30
-MIN_BAR: Final = 8
 
 
 class DrawingSize(Value, frozen=True, kw_only=True):
-    """What there is to draw on. `height` None: as much as is needed."""
+    """The room for drawing. `height` None: as much as is needed."""
 
     width: int
     height: int | None = None
 
 
-def swarm_table(now: SwarmStatus, room: DrawingSize, keys: str = "") -> "RenderableType":
-    """The tasks, the bar, and the keys that count if a question is open."""
-    from rich.console import Group  # noqa: PLC0415 (rich is loaded only where something is drawn)
-    from rich.table import Table  # noqa: PLC0415 (the same)
-    from rich.text import Text  # noqa: PLC0415 (the same)
-
+def swarm_table(now: SwarmStatus, room: DrawingSize, keys: str = "") -> "drawing.RenderableType":
+    """The tasks, the bar, and the keys that answer an open question."""
     tasks, hidden = _fitting_tasks(now.tasks, room.height)
-    cells = [_task_cells(task, roomy=room.width >= WIDE_TERMINAL) for task in tasks]
-    columns = _column_widths(cells, room.width)
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, COLUMN_GAP, 0, 0))
-    for head, width in columns.items():
-        justify = "right" if head in RIGHT_ALIGNED else "left"
-        table.add_column(head, no_wrap=True, width=width, justify=justify, overflow="ellipsis")
-    for task, row in zip(tasks, cells, strict=True):
-        styles = {"task": task_style(task), "state": task_style(task), "step": _step_style(task)}
-        table.add_row(*(Text(row[head], style=styles.get(head, "")) for head in columns))
-    below = [Text(f"  … and {hidden}", style="dim")] if hidden else []
-    foot = [Text(strip_controls(keys), style="bold yellow", no_wrap=True, overflow="ellipsis")]
-    return Group(table, *below, foot_line(now, room.width), *(foot if keys else []))
+    rows = [_board_row(task, roomy=room.width >= WIDE_TERMINAL) for task in tasks]
+    below = [drawing.Text(f"  … and {hidden}", style="dim")] if hidden else []
+    foot = [styled_line((strip_controls(keys), "bold yellow"))] if keys else []
+    return drawing.Group(
+        board_table(rows, room.width, "task"), *below, foot_line(now, room.width), *foot
+    )
 
 
-def foot_line(now: SwarmStatus, width: int) -> "Text":
-    """How far all is, what it has cost and how long it takes, with a bar as long as there is room."""
-    from rich.text import Text  # noqa: PLC0415 (the same)
-
-    said = f"  {now.done}/{now.total} · {' · '.join(_foot_parts(now))}"
-    drawn = Text(no_wrap=True, overflow="ellipsis")
-    cells = min(MAX_BAR, width - len(said))
-    if cells >= MIN_BAR:
-        for part, style in _bar_parts(now.tasks, cells):
-            drawn.append(part, style)
-    drawn.append(said if cells >= MIN_BAR else said.strip())
-    return drawn
+def foot_line(now: SwarmStatus, width: int) -> "drawing.Text":
+    """How far the swarm is, its cost and time, behind a bar of verified, claimed, failed and running."""
+    verified = sum(task.state == "completed" and task.evidence == "verified" for task in now.tasks)
+    well = sum(task.state == "completed" and task.evidence != "refuted" for task in now.tasks)
+    over = sum(task.state in ENDED_TASK_STATES for task in now.tasks)
+    begun = sum(task.state not in {*ENDED_TASK_STATES, "pending"} for task in now.tasks)
+    shares = (
+        (verified, "█", "green"),
+        (well - verified, "█", ""),
+        (over - well, "█", "red"),
+        (begun, "▒", "cyan"),
+    )
+    words = f"{now.done}/{now.total} · {' · '.join(_foot_parts(now))}"
+    return bar_line(shares, len(now.tasks), words, width)
 
 
 def _foot_parts(now: SwarmStatus) -> Sequence[str]:
@@ -117,21 +88,8 @@ def _foot_parts(now: SwarmStatus) -> Sequence[str]:
     return [part for part in (spent + budget, duration(now.seconds), questions) if part]
 
 
-def _bar_parts(tasks: Sequence[TaskLine], cells: int) -> Sequence[tuple[str, str]]:
-    """What is verified, only claimed, not done, under way and still to come."""
-    verified = sum(task.state == "completed" and task.evidence == "verified" for task in tasks)
-    well = sum(task.state == "completed" and task.evidence != "refuted" for task in tasks)
-    over = sum(task.state in ENDED_TASK_STATES for task in tasks)
-    begun = sum(task.state not in {*ENDED_TASK_STATES, "pending"} for task in tasks)
-    ends = [round(n / max(1, len(tasks)) * cells) for n in (verified, well, over, over + begun)]
-    ends = [*ends, cells]
-    looks = (("█", "green"), ("█", ""), ("█", "red"), ("▒", "cyan"), ("░", "dim"))
-    lengths = [end - start for start, end in zip((0, *ends), ends, strict=False)]
-    return [(sign * n, style) for (sign, style), n in zip(looks, lengths, strict=True) if n]
-
-
 def _fitting_tasks(tasks: Sequence[TaskLine], height: int | None) -> tuple[Sequence[TaskLine], str]:
-    """The rows that there is room for, in their order, and what the others are."""
+    """The rows that there is room for, in their order, and counts of the others."""
     if height is None or len(tasks) <= height - ROWS_AROUND:
         return tasks, ""
     rows = max(MIN_ROWS, height - ROWS_AROUND - 1)
@@ -143,46 +101,24 @@ def _fitting_tasks(tasks: Sequence[TaskLine], height: int | None) -> tuple[Seque
     return [tasks[at] for at in shown], ", ".join(f"{n} {state}" for state, n in counts.items())
 
 
-def _column_widths(rows: Sequence[Mapping[str, str]], width: int) -> Mapping[str, int]:
-    """Which columns are shown, and how wide; the step takes what the others leave."""
-    longest = MAX_WIDTHS if width >= WIDE_TERMINAL else {**MAX_WIDTHS, **NARROW_WIDTHS}
-    widths = {
-        head: min(
-            longest.get(head, width), max(_min_width(head), *(len(row[head]) for row in rows))
-        )
-        for head in TABLE_HEADS
-    }
-    going = [*DROPPABLE_COLUMNS]
-    while (left := _remaining_width(widths, width)) < MIN_STEP_WIDTH and going:
-        widths.pop(going.pop(0))
-    widths["step"] = min(longest["step"], left)
-    return {head: cells for head, cells in widths.items() if cells > 0}
-
-
-def _remaining_width(widths: Mapping[str, int], width: int) -> int:
-    return width - sum(cells + COLUMN_GAP for head, cells in widths.items() if head != "step")
-
-
-def _min_width(head: str) -> int:
-    return max(len(head), STEADY_WIDTHS.get(head, 0))
-
-
-def _task_cells(task: TaskLine, *, roomy: bool) -> Mapping[str, str]:
-    return {
-        "task": f"{task_mark(task)} {strip_controls(task.id)}",
-        "state": task.state + attempts_text(task),
-        "provider": strip_controls(provider_name(task, roomy=roomy)),
-        "step": " ".join(strip_controls(_step_with_evidence(task)).split()),
-        "tokens": short_number(task.tokens) if task.tokens else "",
-        "cost": task_cost(task),
-        "time": "" if task.seconds is None else duration(task.seconds),
-    }
+def _board_row(task: TaskLine, *, roomy: bool) -> BoardRow:
+    return BoardRow(
+        name=f"{task_mark(task)} {task.id}",
+        state=task.state + attempts_text(task),
+        provider=provider_name(task, roomy=roomy),
+        step=_step_with_evidence(task),
+        tokens=short_number(task.tokens) if task.tokens else "",
+        cost=task_cost(task),
+        time="" if task.seconds is None else duration(task.seconds),
+        style=task_style(task),
+        step_style=_step_style(task),
+    )
 
 
 def step_text(task: TaskLine) -> str:
-    """What it is at, or what came of it."""
+    """The current step, or the result."""
     if task.failure and task.state not in ENDED_TASK_STATES:
-        return f"again, after {task.failure.kind}"
+        return f"retry after {task.failure.kind}"
     if task.failure:
         return f"{task.failure.kind}: {' '.join(task.failure.message.split())}".rstrip(": ")
     if task.state == "completed":
@@ -191,7 +127,7 @@ def step_text(task: TaskLine) -> str:
 
 
 def _step_with_evidence(task: TaskLine) -> str:
-    """What came of it begins with what that rests on."""
+    """The step or result, behind its evidence."""
     said = step_text(task)
     if task.failure and task.failure.kind == task.evidence:
         return said
@@ -219,7 +155,7 @@ def task_style(task: TaskLine) -> str:
 
 
 def provider_name(task: TaskLine, *, roomy: bool) -> str:
-    """Where the room is short, `zai/glm-5.3` is `glm-5.3`."""
+    """On a narrow terminal, `zai/glm-5.3` is `glm-5.3`."""
     name = task.provider or ""
     return name if roomy else name.rpartition("/")[2]
 
@@ -229,14 +165,14 @@ def attempts_text(task: TaskLine) -> str:
 
 
 def task_cost(task: TaskLine) -> str:
-    """What it has cost; nothing before the first call, and no number that is not known."""
+    """The cost so far; nothing before the first call, `?` where it is unknown."""
     if not task.tokens:
         return ""
     return "?" if task.cost_usd is None else money(task.cost_usd)
 
 
 def changes_text(task: TaskLine) -> str:
-    """The lines it changed, and in how many files."""
+    """The changed lines, and in how many files."""
     if not task.files:
         return "no edits" if task.state == "completed" else ""
     return f"+{task.added} -{task.removed}, {task.files} file{'s' * (task.files > 1)}"
@@ -247,8 +183,8 @@ CONFLICT_KINDS: Final[Mapping[ConflictKind, str]] = {
     "hunk_conflict": "the same lines, changed differently",
     "delete_modify": "deleted by one, changed by another",
     "rename": "renamed by one, changed or renamed by another",
-    "binary": "no text, and changed by several",
-    "mode": "made executable by one and not by another",
+    "binary": "not text, and changed by several",
+    "mode": "made executable by one but not by another",
     "semantic": "merges, but a verify command fails on the merge",
     "file_overlap": "the same file, edited by several",
 }
@@ -264,23 +200,23 @@ SHORT_COMMIT: Final = 10
 
 
 def is_complete(merged: SwarmMergeReply) -> bool:
-    """Nothing was left out, and no check failed."""
+    """Whether nothing was left out, and no check failed."""
     return not merged.left and merged.evidence != "refuted"
 
 
 def show_merged(merged: SwarmMergeReply, *, dry_run: bool = False) -> None:
-    """What is on the branch now, what the checks said, and what is left."""
+    """What was merged, what the checks said, and what was left out."""
     print_text(*_merge_headline(merged, dry_run=dry_run))
     rows = [(" " if at else "verify", check_text(check)) for at, check in enumerate(merged.verify)]
-    rows.append(("applied", f"{merged.applied} is there now" if merged.applied else ""))
+    rows.append(("applied", f"{merged.applied} was fast-forwarded" if merged.applied else ""))
     rows += [(" " if at else "note", note) for at, note in enumerate(merged.notes)]
     show_rows(rows)
     show_conflicts(merged.conflicts)
     show_left_over(merged.left)
     if merged.branch and merged.merged and not merged.applied and not dry_run:
-        steps = [(f"git diff HEAD...{merged.branch}", "see it")]
+        steps = [(f"git diff HEAD...{merged.branch}", "review it")]
         if merged.evidence != "refuted":
-            steps.append((f"git merge {merged.branch}", "take it"))
+            steps.append((f"git merge {merged.branch}", "merge it"))
         show_next_steps(steps)
 
 
@@ -300,7 +236,7 @@ def _merge_headline(merged: SwarmMergeReply, *, dry_run: bool) -> tuple[str, str
 
 
 def show_conflicts(conflicts: Sequence[Conflict]) -> None:
-    """Apart by kind, each with its hunks."""
+    """Conflicts by kind, each with its hunks."""
     for kind, meaning in CONFLICT_KINDS.items():
         alike = [conflict for conflict in conflicts if conflict.kind == kind]
         if alike:
@@ -312,22 +248,20 @@ def show_conflicts(conflicts: Sequence[Conflict]) -> None:
                 print_text(hunk_text(hunk))
 
 
-def hunk_text(hunk: str) -> "Text":
-    """Each side of a conflict in a colour of its own; lines of a diff as in a diff."""
-    from rich.text import Text  # noqa: PLC0415 (rich is loaded only where something is drawn)
-
-    drawn: list[Text] = []
+def hunk_text(hunk: str) -> "drawing.Text":
+    """Each side of a conflict in its own colour; diff lines as in a diff."""
+    drawn: list[drawing.Text] = []
     side = ""
     for line in strip_controls(hunk).rstrip("\n").split("\n"):
         marker = line[:MARKER_WIDTH]
         side = MARKER_STYLES.get(marker, side)
         style = "bold" if marker in MARKER_STYLES else side or DIFF_STYLES.get(line[:1], "")
-        drawn.append(Text(f"    {line}", style))
-    return Text("\n").join(drawn)
+        drawn.append(drawing.Text(f"    {line}", style))
+    return drawing.Text("\n").join(drawn)
 
 
 def show_left_over(left: Sequence[LeftOver]) -> None:
-    """What is not in the merge, and exactly what to do about it."""
+    """What is not in the merge, and what to do about it."""
     plain: dict[str, list[str]] = {}
     for one in left:
         if not one.instructions:
@@ -341,7 +275,7 @@ def show_left_over(left: Sequence[LeftOver]) -> None:
 
 
 def show_next_steps(steps: Sequence[tuple[str, str]]) -> None:
-    """Commands, and what each is for."""
+    """Commands, and the purpose of each."""
     if not steps:
         return
     print_text("\nnext:")
@@ -354,17 +288,17 @@ UNFINISHED_STATES: Final = ("failed", "cancelled", "blocked")
 
 
 def swarm_has_succeeded(result: SwarmResult | SwarmStatus) -> bool:
-    """Every task completed, and none refuted."""
+    """Whether every task completed and none was refuted."""
     return all(task.state == "completed" and task.evidence != "refuted" for task in result.tasks)
 
 
 def task_failures(result: SwarmResult) -> Sequence[Failure]:
-    """Why tasks failed, but for those that only waited for one that did."""
+    """Why tasks failed, without those that were only blocked by another."""
     return [task.failure for task in result.tasks if task.failure and task.state != "blocked"]
 
 
 def show_swarm_status(now: SwarmStatus) -> None:
-    """How it stands, once."""
+    """The current state, once."""
     console = make_console()
     _show_title(now)
     print_renderable(console, swarm_table(now, DrawingSize(width=console.width)))
@@ -377,7 +311,7 @@ def show_swarm_status(now: SwarmStatus) -> None:
 
 
 def show_swarm_summary(result: SwarmResult, *, merging: bool = False) -> None:
-    """All that came of it. If it is merged already, that is told by itself."""
+    """The whole result. `merging`: the merge is shown afterwards, by itself."""
     _show_title(result)
     _show_tasks(result.tasks)
     for task in result.tasks:
@@ -403,12 +337,10 @@ def _show_title(told: SwarmStatus | SwarmResult) -> None:
 
 
 def _show_tasks(tasks: Sequence[TaskLine]) -> None:
-    from rich.table import Table  # noqa: PLC0415 (rich is loaded only where something is drawn)
-    from rich.text import Text  # noqa: PLC0415 (the same)
 
     console = make_console()
     rows = [_task_row(task, roomy=console.width >= WIDE_TERMINAL) for task in tasks]
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table = drawing.Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for head in rows[0]:
         justify = "right" if head.lower() in RIGHT_ALIGNED else "left"
         shrinks = head in ("TASK", "PROVIDER")
@@ -416,7 +348,7 @@ def _show_tasks(tasks: Sequence[TaskLine]) -> None:
     for task, row in zip(tasks, rows, strict=True):
         look = {head: task_style(task) for head in ("TASK", "STATE", "EVIDENCE")}
         cells = (
-            Text(strip_controls(text), look.get(head, ""), no_wrap=True)
+            drawing.Text(strip_controls(text), look.get(head, ""), no_wrap=True)
             for head, text in row.items()
         )
         table.add_row(*cells)
@@ -424,7 +356,7 @@ def _show_tasks(tasks: Sequence[TaskLine]) -> None:
 
 
 def _task_row(task: TaskLine, *, roomy: bool) -> Mapping[str, str]:
-    """Where the room is short, evidence stands for the state that it implies."""
+    """On a narrow terminal, evidence replaces the state that it implies."""
     evidence = task.evidence or ""
     tells = task.state == "completed" or evidence == "refuted"
     short = evidence if evidence and tells else task.state
@@ -444,21 +376,17 @@ def _task_row(task: TaskLine, *, roomy: bool) -> Mapping[str, str]:
 
 def _show_totals(result: SwarmResult) -> None:
     rows = [
-        (name, str(part.workers), short_number(part.usage.total), _known_cost(part.cost_usd))
+        (name, str(part.workers), short_number(part.usage.total), money(part.cost_usd))
         for name, part in result.totals.items()
     ]
     if len(rows) > 1:
         parts = result.totals.values()
         workers = sum(part.workers for part in parts)
         tokens = sum(part.usage.total for part in parts)
-        rows.append(("total", str(workers), short_number(tokens), _known_cost(result.cost_usd)))
+        rows.append(("total", str(workers), short_number(tokens), money(result.cost_usd)))
     if rows:
         print_text("")
         show_table(("PROVIDER", "WORKERS", "TOKENS", "COST"), rows)
-
-
-def _known_cost(usd: float | None) -> str:
-    return "unknown" if usd is None else money(usd)
 
 
 def _next_steps(result: SwarmResult) -> Sequence[tuple[str, str]]:
@@ -469,20 +397,20 @@ def _next_steps(result: SwarmResult) -> Sequence[tuple[str, str]]:
         what = undone[0].id if len(undone) == 1 else f"{len(undone)} tasks"
         retry = f"go-ent swarm retry {result.swarm_id}"
         if failed:
-            steps.append((f"{retry} --elsewhere", f"{what} again, on another provider"))
+            steps.append((f"{retry} --elsewhere", f"retry {what} on another provider"))
         else:
-            steps.append((retry, f"{what} again"))
-        output = f"what the worker of {failed[0].id} said and did" if failed else ""
+            steps.append((retry, f"retry {what}"))
+        output = f"messages and tool calls of {failed[0].id}" if failed else ""
         steps += [(f"go-ent output {t.worker_id}", output) for t in failed[:1] if t.worker_id]
     if result.plan.order:
         merge = f"go-ent swarm merge {result.swarm_id}"
-        steps.append((merge, "join the work on a branch, checked"))
+        steps.append((merge, "merge the work into a branch, checked"))
     return steps
 
 
 def show_swarms(swarms: SwarmList) -> None:
     if not swarms.swarms:
-        print("no swarms; `go-ent swarm TASKS.yaml` makes one")
+        print("no swarms; `go-ent swarm TASKS.yaml` starts one")
         return
     show_table(
         ("SWARM", "NAME", "STATE", "DONE", "COST", "AGE"),

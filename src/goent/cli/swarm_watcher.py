@@ -1,6 +1,6 @@
-"""Shows a swarm until it is over, and lets a person answer questions or cancel it.
+"""Shows a swarm until it ends, and lets a person answer questions or cancel it.
 
-A terminal has the table; anything else gets a line for each change of a task's state.
+A terminal shows the table; anything else gets a line for each change of a task's state.
 """
 
 import sys
@@ -8,17 +8,16 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from goent.cli.board import Board, open_board
 from goent.cli.daemon_client import CommandError, DaemonClient, DaemonDisconnected, status_of
 from goent.cli.labels import badge, duration, money
 from goent.cli.swarm_display import DrawingSize, step_text, swarm_table, task_style
 from goent.cli.terminal import (
     InterruptCount,
     Keyboard,
-    Screen,
     count_interrupts,
     make_console,
     open_keyboard,
-    open_screen,
 )
 from goent.cli.terminal_prompt import TerminalPrompt
 from goent.domain.replies import Question
@@ -33,13 +32,13 @@ from goent.domain.swarm_messages import (
 from goent.domain.types import Value
 
 TICK_S = 0.1
-TICKS_PER_LOOK = 3  # a look at the swarm is taken so seldom, at the keyboard each time
-SETTLED_S = 10.0  # a daemon that ends sooner than this after the last one is not replaced
+TICKS_PER_LOOK = 3  # the keyboard is read every tick, the swarm less often
+SETTLED_S = 10.0  # a daemon that ends within this time of the last one is not replaced
 INTERRUPTED = 130
 
 
 class _SwarmQuestion(Value, frozen=True, kw_only=True):
-    """A question, and who asks it."""
+    """A question, and the task and worker that ask it."""
 
     task: str
     worker: str
@@ -47,20 +46,20 @@ class _SwarmQuestion(Value, frozen=True, kw_only=True):
 
 
 class SwarmWatcher:
-    """Shows a swarm until it is over. With `owner`, Ctrl-C cancels it."""
+    """Shows a swarm until it ends. With `owner`, Ctrl-C cancels it; without, it only stops watching."""
 
     def __init__(
         self,
         through: DaemonClient,
-        screen: Screen,
+        board: Board,
         keyboard: Keyboard | None,
         interrupts: InterruptCount,
         *,
         owner: bool,
     ) -> None:
         self._client = through
-        self._screen = screen
-        self._asking = TerminalPrompt(through, screen, keyboard)
+        self._board = board
+        self._asking = TerminalPrompt(through, board, keyboard)
         self._interrupts = interrupts
         self._owner = owner
         self._table = sys.stdout.isatty()
@@ -71,7 +70,7 @@ class SwarmWatcher:
         self._reconnected_at = -SETTLED_S
 
     def watch(self, swarm: str) -> SwarmStatus:
-        """Returns when it is over, or nobody wants to see more of it."""
+        """Returns when the swarm has ended, or Ctrl-C stops watching it."""
         while True:
             try:
                 now = self._client.call("swarm_status", SwarmRequest(swarm_id=swarm), SwarmStatus)
@@ -91,7 +90,7 @@ class SwarmWatcher:
         if not self._states:
             name = f" {now.swarm}" if now.swarm and now.swarm != now.swarm_id else ""
             tasks = f"{now.total} task{'s' * (now.total > 1)}"
-            self._screen.line(f"{now.swarm_id}{name}: {tasks}", "dim")
+            self._board.line(f"{now.swarm_id}{name}: {tasks}", "dim")
         for task in now.tasks:
             self._print_task(task)
         self._note_questions(now)
@@ -104,9 +103,9 @@ class SwarmWatcher:
             time.sleep(TICK_S)
 
     def _reconnect(self) -> None:
-        """The swarm is journaled, and the next daemon takes it up."""
+        """The swarm is journaled, and the next daemon resumes it."""
         self._reconnected_at = time.monotonic()
-        self._screen.line("the daemon ended; the next one takes the swarm up", "yellow")
+        self._board.line("the daemon ended; the next one resumes the swarm", "yellow")
         self._client.reconnect()
         self._cancelled = False
 
@@ -119,18 +118,18 @@ class SwarmWatcher:
         if first and keys and len(self._open_questions) > 1:
             keys = f"{first.task}: {keys}"
         room = DrawingSize(width=size.width, height=size.height - 1)
-        self._screen.show_status(swarm_table(now, room, keys))
+        self._board.show(swarm_table(now, room, keys))
 
     def _print_task(self, task: TaskLine) -> None:
-        """A line for what is new; the table shows all but failures by itself."""
+        """A line for a new state; beside the table only for failures."""
         who = f"{task.id} {task.worker_id or ''}"  # in a race several have the task
         if self._states.get(who) == task.state:
             return
-        unheard = who not in self._states and task.state == "pending"
+        unstarted = who not in self._states and task.state == "pending"
         self._states[who] = task.state
-        if unheard or (self._table and task.state not in ("failed", "blocked")):
+        if unstarted or (self._table and task.state not in ("failed", "blocked")):
             return
-        self._screen.line(task_line(task), task_style(task))
+        self._board.line(task_line(task), task_style(task))
 
     def _note_questions(self, now: SwarmStatus) -> None:
         before, self._open_questions = self._open_questions, {}
@@ -148,51 +147,51 @@ class SwarmWatcher:
             self._asking.stop()
 
     def _handle_input(self, swarm: str) -> bool:
-        """What the person at the keyboard wants; True if things are no longer as they were."""
+        """Cancel on Ctrl-C, answer by a key; True if the swarm should be looked at immediately."""
         if self._interrupts.count and not self._owner:
             return True
         if self._interrupts.count and not self._cancelled:
             self._cancelled = self.interrupted = True
-            self._screen.line("cancelling; Ctrl-C again leaves at once", "yellow")
+            self._board.line("cancelling; Ctrl-C again exits immediately", "yellow")
             request = SwarmCancelRequest(swarm_id=swarm, reason="Ctrl-C")
             self._client.send("swarm_cancel", request)
         for asked in list(self._open_questions.values())[:1]:
             option = self._asking.read_answer(asked.worker, asked.question)
             if option:
-                self._screen.line(f"  {asked.task}: {option}", "cyan")
+                self._board.line(f"  {asked.task}: {option}", "cyan")
                 return True
         return False
 
 
 def task_line(task: TaskLine) -> str:
-    """A task's new state; if it is over, what it took and what came of it."""
+    """A task's new state; if it has ended, its time, cost and result."""
     where = f" on {task.provider}" if task.provider else ""
     took = (duration(task.seconds or 0), money(task.cost_usd) if task.tokens else "")
     over = task.state in ENDED_TASK_STATES and task.seconds is not None
     spent = f" ({', '.join(part for part in took if part)})" if over else ""
-    said = step_text(task)
+    step = step_text(task)
     shown = badge(task.state, task.evidence)
-    return f"{shown.mark} {task.id} {shown.words}{where}{spent}" + (f": {said}" if said else "")
+    return f"{shown.mark} {task.id} {shown.words}{where}{spent}" + (f": {step}" if step else "")
 
 
 @contextmanager
 def open_swarm_watcher(
     through: DaemonClient, swarm: str, *, silent: bool, owner: bool
 ) -> Generator[SwarmWatcher]:
-    """The screen and the keyboard for watching a swarm, put back whatever happens."""
+    """The board and the keyboard for watching a swarm; the terminal is restored afterwards."""
     leaving = f"{swarm} may still be running: `go-ent swarm cancel {swarm}` ends it"
     try:
         with (
             count_interrupts() as interrupts,
             open_keyboard() as keyboard,
-            open_screen(silent=silent) as screen,
+            open_board(silent=silent) as board,
         ):
             yield SwarmWatcher(
-                through, screen, None if silent else keyboard, interrupts, owner=owner
+                through, board, None if silent else keyboard, interrupts, owner=owner
             )
     except KeyboardInterrupt:
         raise CommandError(leaving, INTERRUPTED) from None
 
 
 def _follow_hint(swarm: str) -> str:
-    return f"`go-ent swarm status {swarm} --follow` starts a new one and goes on"
+    return f"`go-ent swarm status {swarm} --follow` starts a new one and follows it"

@@ -1,8 +1,4 @@
-"""Drives the terminal: output streams, the screen with its status line, single keys and Ctrl-C.
-
-A terminal has a foot that tells how things stand and is drawn again and again below the lines.
-Anything else gets the same lines and nothing that would spoil a file.
-"""
+"""The terminal: output streams, notices, single keys and Ctrl-C."""
 
 import os
 import re
@@ -12,23 +8,20 @@ import sys
 import termios
 import tty
 from codecs import getincrementaldecoder
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from io import BufferedWriter, FileIO, TextIOWrapper
 from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
-from goent.domain.verification import quote_worker_text
+from goent.cli import drawing
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
-    from rich.console import Console, RenderableType
-    from rich.live import Live
-    from rich.text import Text
 
 
 TAB_SPACES = "    "
-# C0 and C1 but the line feed, and what turns the direction of writing around.
+# C0 and C1 except the line feed, and characters that change the writing direction.
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 _ASCII_SIGNS = {
@@ -45,14 +38,14 @@ _ASCII_SIGNS = {
 
 
 def strip_controls(text: str) -> str:
-    """Without control characters: a worker's words must not steer the terminal."""
+    """The text without control characters: a worker must not control the terminal."""
     if text.isprintable():
         return text
     return _CONTROL_CHARACTERS.sub("", text.replace("\t", TAB_SPACES))
 
 
 def encodable(text: str, stream: TextIO) -> str:
-    """Where a locale lacks our signs, words stand for those that would all be the same question mark."""
+    """The text with ASCII instead of signs that the stream's locale lacks."""
     try:
         text.encode(stream.encoding or "utf-8")
     except UnicodeEncodeError:
@@ -65,12 +58,12 @@ def print_now(text: str = "") -> None:
 
 
 def print_notice(message: str) -> None:
-    """On stderr, so that stdout stays what was asked for."""
+    """A line on stderr, so that stdout has only the output."""
     print_stderr(f"go-ent: {message}")
 
 
 def print_mistakes(mistakes: Sequence[str]) -> None:
-    """Several begin a line each, so that whoever looks for `file:line:` finds them."""
+    """One mistake per line, so that tools find `file:line:` at its start."""
     if len(mistakes) == 1:
         print_notice(mistakes[0])
         return
@@ -80,7 +73,7 @@ def print_mistakes(mistakes: Sequence[str]) -> None:
 
 
 def print_stderr(line: str) -> None:
-    """On stderr. If nobody takes it, what is done goes on, and ends with its own exit code."""
+    """A line on stderr. If stderr cannot be written, the command continues without it."""
     try:
         print(encodable(line, sys.stderr), file=sys.stderr, flush=True)
     except OSError:
@@ -88,11 +81,11 @@ def print_stderr(line: str) -> None:
 
 
 class StdoutUnwritable(OSError):
-    """Stdout takes nothing: its disk is full, or it was closed before we began."""
+    """Stdout cannot be written: its disk is full, or it was closed from the start."""
 
 
 class _Stdout(FileIO):
-    """Tells its own failures from those of other files. That nobody reads any more is none."""
+    """Marks failures of stdout itself. A broken pipe is not one."""
 
     def write(self, data: "ReadableBuffer", /) -> int:
         try:
@@ -104,19 +97,19 @@ class _Stdout(FileIO):
 
 
 def open_streams() -> None:
-    """Each of the three is there, takes any letter, and stdout is known by its errors."""
+    """Open closed streams on the null device, and let no unencodable character fail."""
     for name in ("stdin", "stdout", "stderr"):
-        if getattr(sys, name) is None:  # else the next file that is opened would be taken for it
+        if getattr(sys, name) is None:  # else the next opened file would take its number
             setattr(sys, name, _open_null_stream(name))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a ✓ that a locale lacks is no reason to fail
+            stream.reconfigure(errors="replace")  # a ✓ may be missing from the locale
     if type(sys.stdout) is TextIOWrapper:
         sys.stdout = _with_stdout_errors(sys.stdout)
 
 
 def _open_null_stream(name: str) -> TextIO:
-    """Of a stream that was closed. What can only be read takes no output, which is told when there is some."""
+    """The null device for a closed stream. Stdout gets it read-only, so that output fails."""
     flags = os.O_WRONLY if name == "stderr" else os.O_RDONLY
     descriptor = os.open(os.devnull, flags)
     return os.fdopen(descriptor, "r" if name == "stdin" else "w", closefd=False)
@@ -134,131 +127,23 @@ def _with_stdout_errors(stream: TextIOWrapper) -> TextIOWrapper:
 
 
 def discard_output(stream: TextIO) -> None:
-    """What waits to be written there is thrown away, so that no later flush fails too."""
+    """Discard what is buffered, so that no later flush fails too."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
     stream.flush()
 
 
-class Screen:
-    """Where the lines go. Words gather until they make a line."""
-
-    def line(self, text: str, style: str = "") -> None:
-        self.end_line()
-        self._print(strip_controls(text), style)
-
-    def write_words(self, text: str) -> None:
-        *lines, self._unfinished_line = (self._unfinished_line + strip_controls(text)).split("\n")
-        for line in lines:
-            self._print(quote_worker_text(line), "")
-
-    def end_line(self) -> None:
-        begun, self._unfinished_line = self._unfinished_line, ""
-        if begun:
-            self._print(quote_worker_text(begun), "")
-
-    def show_status(self, drawn: "RenderableType") -> None:
-        """How things stand; only a terminal shows it."""
-
-    def __init__(self) -> None:
-        self._unfinished_line = ""
-
-    def _print(self, line: str, style: str) -> None:
-        print_now(line)
-
-
-class SilentScreen(Screen):
-    """For `--json`: only the end counts."""
-
-    def _print(self, line: str, style: str) -> None:
-        pass
-
-
-class TerminalScreen(Screen):
-    """A terminal, with a foot."""
-
-    def __init__(self, console: "Console", live: "Live") -> None:
-        super().__init__()
-        self._console = console
-        self._live = live
-        self._status: RenderableType = ""
-
-    def write_words(self, text: str) -> None:
-        super().write_words(text)
-        while len(self._unfinished_line) >= self._console.width:
-            at = self._unfinished_line.rfind(" ", 0, self._console.width)
-            at = at if at > 0 else self._console.width - 1
-            self._print(self._unfinished_line[:at], "")
-            self._unfinished_line = self._unfinished_line[at:].lstrip(" ")
-        self._draw()
-
-    def show_status(self, drawn: "RenderableType") -> None:
-        self._status = drawn
-        self._draw()
-
-    def _draw(self) -> None:
-        from rich.console import Group  # noqa: PLC0415 (rich is loaded only where something is drawn)
-        from rich.text import Text  # noqa: PLC0415 (the same)
-
-        foot = self._status
-        if isinstance(foot, str):
-            foot = Text(strip_controls(foot), style="dim", no_wrap=True, overflow="ellipsis")
-        begun = [Text(self._unfinished_line)] if self._unfinished_line else []
-        self._live.update(Group(*begun, foot), refresh=True)
-
-    def _print(self, line: str, style: str) -> None:
-        from rich.text import Text  # noqa: PLC0415 (the same)
-
-        self._console.print(Text(line, style=style))
-
-
-@contextmanager
-def open_screen(*, silent: bool = False) -> Generator[Screen]:
-    """The screen that fits where stdout goes."""
-    if silent:
-        yield SilentScreen()
-        return
-    if not sys.stdout.isatty():
-        with open_plain_screen() as screen:
-            yield screen
-        return
-    from rich.live import Live  # noqa: PLC0415 (the same)
-
-    console = make_console()
-    with Live(console=console, transient=True, auto_refresh=False) as live:
-        screen = TerminalScreen(console, live)
-        try:
-            yield screen
-        finally:
-            screen.end_line()
-            screen.show_status("")
-
-
-@contextmanager
-def open_plain_screen() -> Generator[Screen]:
-    """Lines alone. However it is left, the words that had begun one are shown."""
-    screen = Screen()
-    try:
-        yield screen
-    finally:
-        screen.end_line()
-
-
-def make_console() -> "Console":
-    """A console for tables and results; what is no terminal has room for whole lines."""
-    from rich.console import Console  # noqa: PLC0415 (the same)
-
+def make_console() -> "drawing.Console":
+    """A console on stdout; without a terminal, lines are up to 200 wide."""
     wide = None if sys.stdout.isatty() else 200
-    return Console(highlight=False, markup=False, emoji=False, width=wide)
+    return drawing.Console(highlight=False, markup=False, emoji=False, width=wide)
 
 
-def print_text(text: "str | Text", style: str = "") -> None:
-    """Words for a person, in colour where there is any; a long line is the terminal's to break."""
-    from rich.text import Text  # noqa: PLC0415 (the same)
-
+def print_text(text: "str | drawing.Text", style: str = "") -> None:
+    """Print text, in colour on a terminal; the terminal wraps long lines."""
     drawn = (
-        Text(encodable(strip_controls(text), sys.stdout), style=style)
+        drawing.Text(encodable(strip_controls(text), sys.stdout), style=style)
         if isinstance(text, str)
         else text
     )
@@ -266,12 +151,12 @@ def print_text(text: "str | Text", style: str = "") -> None:
 
 
 def is_interactive() -> bool:
-    """Whether a question can be put to a person."""
+    """Whether a person can be asked."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 class Keyboard:
-    """Single keys without Enter, while a question is open; the terminal is always put back."""
+    """Single keys without Enter while a question is open; the terminal is always restored."""
 
     def __init__(self) -> None:
         self._fd = sys.stdin.fileno()
@@ -279,7 +164,7 @@ class Keyboard:
         self._before: list[object] | None = None
 
     def listen(self) -> None:
-        """From now on keys count. What was typed before is no answer, to a further question either."""
+        """Start reading keys. Keys typed before do not answer, not a next question either."""
         if self._before is None:
             self._before = termios.tcgetattr(self._fd)
             tty.setcbreak(self._fd, termios.TCSAFLUSH)
@@ -293,7 +178,7 @@ class Keyboard:
         return os.read(self._fd, 1).decode(errors="replace").lower()
 
     def read_text(self) -> str:
-        """All that was typed meanwhile, as text."""
+        """Everything typed since the last call."""
         if self._before is None or not select.select([self._fd], [], [], 0)[0]:
             return ""
         return self._decoder.decode(os.read(self._fd, 4096))
@@ -306,7 +191,7 @@ class Keyboard:
 
 @contextmanager
 def open_keyboard() -> Generator[Keyboard | None]:
-    """The keyboard, or nothing where nobody sits."""
+    """The keyboard, or None without a terminal."""
     if not is_interactive():
         yield None
         return
@@ -321,7 +206,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class InterruptCount:
-    """Ctrl-C and its like, counted: the first asks to stop, the second stops us at once."""
+    """Counts Ctrl-C and other stop signals: the first asks to stop, the second stops immediately."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -332,12 +217,25 @@ class InterruptCount:
             raise KeyboardInterrupt
 
 
+SignalHandler = signal.Handlers | Callable[[int, FrameType | None], None]
+
+
+@contextmanager
+def signal_handlers(
+    handler: SignalHandler, signals: Sequence[signal.Signals] = STOP_SIGNALS
+) -> Generator[None]:
+    """The handler for these signals, until the context is left."""
+    before = {number: signal.signal(number, handler) for number in signals}
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            with suppress(TypeError):  # a handler that C code set cannot be restored
+                signal.signal(number, earlier)
+
+
 @contextmanager
 def count_interrupts() -> Generator[InterruptCount]:
     interrupts = InterruptCount()
-    before = {number: signal.signal(number, interrupts.handle_signal) for number in STOP_SIGNALS}
-    try:
+    with signal_handlers(interrupts.handle_signal):
         yield interrupts
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -1,6 +1,6 @@
 """Shows permission questions at the terminal and reads the keys that answer them.
 
-It may be answered here or anywhere else, and the first answer wins.
+A question may be answered from several clients; the first answer wins.
 """
 
 import re
@@ -9,9 +9,10 @@ import time
 from datetime import datetime
 from typing import Protocol
 
+from goent.cli.board import Board
 from goent.cli.daemon_client import CommandError, DaemonClient
 from goent.cli.labels import duration
-from goent.cli.terminal import Keyboard, Screen, make_console, print_notice
+from goent.cli.terminal import Keyboard, make_console, print_notice
 from goent.domain.question_text import always_rule, fit_rows, one_line, visible_text
 from goent.domain.replies import AnswerReply
 from goent.domain.requests import AnswerRequest
@@ -22,8 +23,8 @@ CHOICE_LABELS = {"y": "[y] yes, once", "a": "[a] yes, always", "n": "[n] no"}
 INSTEAD_KEY, VIEW_KEY = "i", "v"
 ENTER, ESCAPE, ERASE = "\r\n", "\x1b", "\x7f\b"
 MESSAGE_NOT_PASSED = (
-    "this agent takes no words with a no. If the no ends its turn, the next `go-ent prompt {}` brings "
-    "them along; if not, say them there"
+    "this agent takes no message with a rejection. If the rejection ends its turn, the next "
+    "`go-ent prompt {}` passes it on; if not, repeat it there"
 )
 MIN_ROWS = 8
 ROWS_AROUND = (
@@ -36,7 +37,7 @@ DIFF_TOOLS = ("edit", "external_directory")
 
 
 class TerminalQuestion(Protocol):
-    """A permission question, as an event or a status tells it."""
+    """A permission question, from an event or a status."""
 
     @property
     def id(self) -> str: ...
@@ -55,18 +56,18 @@ class TerminalQuestion(Protocol):
 
 
 class TerminalPrompt:
-    """Puts questions on the screen and takes answers from the keyboard, if somebody sits there."""
+    """Shows questions on the board and takes answers from the keyboard, if there is one."""
 
-    def __init__(self, through: DaemonClient, screen: Screen, keyboard: Keyboard | None) -> None:
+    def __init__(self, through: DaemonClient, board: Board, keyboard: Keyboard | None) -> None:
         self._client = through
-        self._screen = screen
+        self._board = board
         self._keyboard = keyboard
-        self._message: str | None = None  # what to do instead, as far as it is typed
-        self._message_for = ""  # the question that they belong to
+        self._message: str | None = None  # what to do instead, as typed so far
+        self._message_for = ""  # the question that the message belongs to
 
     def ask(self, worker: str, question: TerminalQuestion, who: str = "") -> None:
-        """Ask the person here, or say how it can be answered."""
-        self._screen.show_status("")  # keys of an earlier question do not count for this one
+        """Ask at the keyboard, or show the command that answers."""
+        self._board.show("")  # the keys of an earlier question do not answer this one
         self._show(question, who, whole=not sys.stdout.isatty())
         if self._keyboard:
             if self._message is None:
@@ -87,16 +88,16 @@ class TerminalPrompt:
             how = "press v to see all" if self._keyboard else ""
             text = fit_rows(text, size.width, max(MIN_ROWS, size.height - ROWS_AROUND), how)
         head, *more = text.split("\n")
-        self._screen.line(head, "bold yellow")
+        self._board.line(head, "bold yellow")
         for line in more:
-            self._screen.line(line, diff_style(line) if question.tool in DIFF_TOOLS else "yellow")
+            self._board.line(line, diff_style(line) if question.tool in DIFF_TOOLS else "yellow")
         if question.reason:
-            self._screen.line(f"  {question.reason}", "yellow")
+            self._board.line(f"  {question.reason}", "yellow")
         if rule := lasting_rule(question):
-            self._screen.line(f"  always: {rule}", "dim")
+            self._board.line(f"  always: {rule}", "dim")
 
     def read_answer(self, worker: str, question: TerminalQuestion) -> PermissionAnswer | None:
-        """Bring back the answer that was typed; None if there is none, or it came too late."""
+        """The answer that was typed; None if there is none, or it came too late."""
         if self._keyboard is None:
             return None
         if self._message is not None:
@@ -115,7 +116,7 @@ class TerminalPrompt:
     def _read_message(self, worker: str, question: TerminalQuestion) -> PermissionAnswer | None:
         assert self._keyboard and self._message is not None, "somebody is typing"
         if self._message_for != f"{worker} {question.id}":
-            self._screen.line("  that question is no longer open", "dim")
+            self._board.line("  that question is no longer open", "dim")
             self._message = None
             return None
         typed = self._keyboard.read_text()
@@ -141,14 +142,14 @@ class TerminalPrompt:
         try:
             answered = self._client.call("worker_answer", request, AnswerReply)
         except CommandError:
-            self._screen.line("  somebody else was faster", "dim")
+            self._board.line("  already answered from elsewhere", "dim")
             return None
         if answered.message_passed is False:
-            self._screen.line(f"  {MESSAGE_NOT_PASSED.format(worker)}", "yellow")
+            self._board.line(f"  {MESSAGE_NOT_PASSED.format(worker)}", "yellow")
         return option
 
     def key_hints(self, question: TerminalQuestion) -> str:
-        """The keys that count now, and the time that is left; nothing where there is no keyboard."""
+        """The keys that work now, and the time left; nothing without a keyboard."""
         if self._keyboard is None:
             return ""
         if self._message is not None:
@@ -165,7 +166,7 @@ class TerminalPrompt:
         return "  ".join([time_left(question), *keys, f"[{VIEW_KEY}] view all"]).lstrip()
 
     def stop(self) -> None:
-        """No question is open."""
+        """Restore the keyboard: no question is open."""
         self._message = None
         if self._keyboard:
             self._keyboard.restore()
@@ -176,13 +177,13 @@ def _offers(question: TerminalQuestion, option: PermissionAnswer) -> bool:
 
 
 def lasting_rule(question: TerminalQuestion) -> str:
-    """The rule that a lasting yes would write."""
+    """The rule that "always" would write."""
     always = question.always
     return always if isinstance(always, str) else always_rule(question.tool, always)
 
 
 def time_left(question: TerminalQuestion) -> str:
-    """How long until no answer is a no."""
+    """How long until the question is answered with no."""
     at = question.expires_at
     if at is None:
         return ""

@@ -1,12 +1,15 @@
-"""`go-ent trust`: shows what a project's files would do, and records the user's approval. Shows what a project's files would do and records the user's approval."""
+"""The command `go-ent trust`: shows what a project's files would do, and records the approval."""
 
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
+import typer
+
+from goent.cli.command_options import JsonOption
 from goent.cli.daemon_client import CommandError
 from goent.cli.display import print_json, show_table
 from goent.cli.terminal import is_interactive, print_now
@@ -29,13 +32,13 @@ from goent.system.process_protection import MARK_VARIABLE
 from goent.system.project_folders import find_project
 
 TrustState = Literal["trusted", "new", "changed"]
-APPROVAL_MISSING = 1  # the exit code while something waits for a yes
+APPROVAL_MISSING = 1  # the exit code while something is not trusted
 
 
 class TrustItem(Value, frozen=True, kw_only=True):
-    """One thing that the project's files would do. `changed` are the parts that are not as they were.
+    """One thing that the project's files would do. `changed` are the parts that changed since.
 
-    `made_of` names every setting and file that a yes covers.
+    `made_of` names every setting and file that the approval covers.
     """
 
     place: str
@@ -48,7 +51,7 @@ class TrustItem(Value, frozen=True, kw_only=True):
 
 
 class ProjectTrust(Value, frozen=True, kw_only=True):
-    """A project, and whether all of its files are followed."""
+    """A project, and whether everything in it is trusted."""
 
     project: str
     trusted: bool
@@ -56,7 +59,7 @@ class ProjectTrust(Value, frozen=True, kw_only=True):
 
 
 class TrustedProject(Value, frozen=True, kw_only=True):
-    """A project that something was said of."""
+    """A project with a trust record."""
 
     project: str
     trusted_at: str
@@ -64,22 +67,50 @@ class TrustedProject(Value, frozen=True, kw_only=True):
 
 
 class TrustList(Value, frozen=True, kw_only=True):
-    """All of them."""
+    """All projects with a trust record."""
 
     projects: tuple[TrustedProject, ...]
 
 
 class TrustRevocation(Value, frozen=True, kw_only=True):
-    """Whether there was anything to take back."""
+    """Whether there was anything to revoke."""
 
     project: str
     revoked: bool
 
 
+def trust(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[PATH]...", help="A project, folders of it, or suites (default: here)."
+        ),
+    ] = None,
+    *,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Trust what is shown, without asking.")
+    ] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List the projects you trust.")] = False,
+    revoked: Annotated[bool, typer.Option("--revoke", help="Stop trusting this project.")] = False,
+    json: JsonOption = False,
+) -> int:
+    """Review what this project's files would do, and allow it.
+
+    Programs they start, addresses and the keys sent there, wider permissions, OpenCode plugins, git
+    configuration, commands in evaluations. Trust covers exactly that content: changes are asked
+    again. Exits 0 if everything is trusted, 1 if something is not.
+    """
+    if listed:
+        return list_trusted(json=json)
+    if revoked:
+        return revoke_trust(paths or (), json=json)
+    return review_trust(paths or (), yes=yes, json=json)
+
+
 def review_trust(paths: Sequence[Path], *, yes: bool, json: bool) -> int:
-    """Show what waits for a yes, and take it."""
+    """Show what is not trusted, and ask for approval."""
     project, named = _named_project(paths)
-    acts = _acts(project, *named)
+    acts = project_acts(project, os.environ, *named)
     _show_acts(project, acts, json=json and not yes)
     missing = read_approvals(project, os.environ).missing(acts)
     if missing and (yes or (not json and _confirm(missing))):
@@ -93,7 +124,7 @@ def review_trust(paths: Sequence[Path], *, yes: bool, json: bool) -> int:
 
 
 def revoke_trust(paths: Sequence[Path], *, json: bool) -> int:
-    """Forget what was said of a project."""
+    """Delete a project's trust record."""
     project, _ = _named_project(paths)
     gone = revoke(project, os.environ)
     if json:
@@ -104,7 +135,7 @@ def revoke_trust(paths: Sequence[Path], *, json: bool) -> int:
 
 
 def list_trusted(*, json: bool) -> int:
-    """Every project that something was said of."""
+    """List every project with a trust record."""
     found = tuple(
         TrustedProject(
             project=record.project,
@@ -124,12 +155,12 @@ def list_trusted(*, json: bool) -> int:
 
 
 def ask_for_trust(cwd: Path | None = None) -> None:
-    """Ask the person at the terminal, once, about what waits for a yes."""
+    """Ask at the terminal, once, about what is not trusted yet."""
     if _is_worker():
         return
     here = (cwd or Path.cwd()).absolute()
     project = find_project(here)
-    acts = _acts(project, here)
+    acts = project_acts(project, os.environ, here)
     missing = read_approvals(project, os.environ).missing(acts)
     record = read_record(project, os.environ)
     declined = set(record.declined) if record else set[str]()
@@ -144,7 +175,7 @@ def ask_for_trust(cwd: Path | None = None) -> None:
 
 
 def _named_project(paths: Sequence[Path]) -> tuple[Path, list[Path]]:
-    """The project, and the paths in it that were named."""
+    """The project, and the given paths."""
     if _is_worker():
         raise CommandError("workers cannot change what is trusted: run `go-ent trust` yourself", 2)
     named = [path.absolute() for path in paths]
@@ -155,11 +186,11 @@ def _named_project(paths: Sequence[Path]) -> tuple[Path, list[Path]]:
 
 
 def _is_worker() -> bool:
-    """Whether a worker runs us: its mark is in our environment, or in that of whoever started us."""
+    """Whether a worker runs this: its mark is in the environment of this process or an ancestor."""
     if os.environ.get(MARK_VARIABLE):
         return True
     pid, needle = os.getppid(), f"{MARK_VARIABLE}=".encode()
-    with suppress(OSError, ValueError):  # where there is no /proc, or it is not ours to see
+    with suppress(OSError, ValueError):  # no /proc, or no permission to read it
         while pid > 1:
             if any(
                 each.startswith(needle) for each in _read_process_file(pid, "environ").split(b"\0")
@@ -173,12 +204,8 @@ def _read_process_file(pid: int, what: str) -> bytes:
     return Path(f"/proc/{pid}/{what}").read_bytes()
 
 
-def _acts(project: Path, *named: Path) -> tuple[Act, ...]:
-    return project_acts(project, os.environ, *named)
-
-
 def _allow(project: Path, acts: tuple[Act, ...]) -> None:
-    """Exactly what was shown, and what else was allowed and is not about the same places."""
+    """Trust exactly what was shown, and keep earlier approvals of other places."""
     before = read_record(project, os.environ)
     shown = {act.place for act in acts}
     kept = [act for act in before.acts if act.place not in shown] if before else []
@@ -188,8 +215,7 @@ def _allow(project: Path, acts: tuple[Act, ...]) -> None:
 def _confirm(missing: tuple[Act, ...]) -> bool:
     if not is_interactive():
         return False
-    impossible = [act for act in missing if not act.digest]
-    if len(impossible) == len(missing):
+    if not any(act.digest for act in missing):
         return False
     sys.stdout.write("\nTrust this project? Your answer covers exactly what is shown above. [y/N] ")
     sys.stdout.flush()
@@ -248,18 +274,18 @@ def _trust_item(act: Act, record: TrustRecord | None, approved: Approvals) -> Tr
 
 
 def _single_line(text: str) -> str:
-    """A repository's words must not draw lines of their own."""
+    """The text on one line: a repository's words must not imitate output."""
     return visible_text(text).replace("\n", "\\n")
 
 
 SUITE_ENDINGS: Final = (".eval.yaml", ".eval.yml")
-MOST_FOLDERS: Final = 5_000  # of a project that are searched for suites
+MOST_FOLDERS: Final = 5_000  # folders of a project that are searched for suites
 
 
 def project_acts(project: Path, environ: Mapping[str, str], *named: Path) -> tuple[Act, ...]:
-    """Settings, OpenCode's files, git's configuration, and evaluations.
+    """What settings, OpenCode's files, git's configuration and evaluations would do.
 
-    `named` are folders that OpenCode is to work in, and suites. Raises `UnsafeFolder`.
+    `named` are folders that OpenCode would work in, and suites. Raises `UnsafeFolder`.
     """
     folders = [path for path in named if path.is_dir()]
     files = [path for path in named if not path.is_dir()]
@@ -282,7 +308,7 @@ def _evaluations(
 
 
 def _suites(project: Path) -> Iterator[Path]:
-    """Files that are suites by their names."""
+    """Files named like suites."""
     for number, (folder, below, names) in enumerate(os.walk(project)):
         if number >= MOST_FOLDERS:
             return

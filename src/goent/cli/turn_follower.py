@@ -1,13 +1,11 @@
-"""Shows one turn of a worker while it runs, and lets a person answer or cancel.
-
-The view is folded from the same events as the daemon's own.
-"""
+"""Shows a worker's turn while it runs, and lets a person answer questions or cancel it."""
 
 import time
 
+from goent.cli.board import Board
 from goent.cli.daemon_client import DaemonClient, cursor_before
 from goent.cli.labels import duration, money, progress_bar, token_count
-from goent.cli.terminal import InterruptCount, Keyboard, Screen
+from goent.cli.terminal import InterruptCount, Keyboard
 from goent.cli.terminal_prompt import TerminalPrompt
 from goent.domain.events import (
     AnyEvent,
@@ -44,14 +42,14 @@ class TurnFollower:
         self,
         through: DaemonClient,
         worker: str,
-        screen: Screen,
+        board: Board,
         keyboard: Keyboard | None,
         interrupts: InterruptCount,
     ) -> None:
         self._client = through
         self._worker = worker
-        self._screen = screen
-        self._asking = TerminalPrompt(through, screen, keyboard)
+        self._board = board
+        self._asking = TerminalPrompt(through, board, keyboard)
         self._interrupts = interrupts
         self._view: WorkerView | None = None
         self._started = time.monotonic()
@@ -73,13 +71,13 @@ class TurnFollower:
                     return
             self._handle_input()
             if self._view:
-                self._screen.show_status(self._status_text(self._view))
+                self._board.show(self._status_text(self._view))
 
     def _handle_input(self) -> None:
-        """What the person at the keyboard wants."""
+        """Cancel on Ctrl-C; answer the open question by a key."""
         if self._interrupts.count and not self._cancelled:
             self._cancelled = True
-            self._screen.line("cancelling; Ctrl-C again leaves at once", "yellow")
+            self._board.line("cancelling; Ctrl-C again exits immediately", "yellow")
             request = CancelRequest(worker_id=self._worker, reason="Ctrl-C")
             self._client.send("worker_cancel", request)
         if self._view and self._view.questions:
@@ -95,21 +93,21 @@ class TurnFollower:
                 self._asking.ask(self._worker, event)
             case PermissionAnswered():
                 words = f": {visible_text(event.message)}" if event.message else ""
-                self._screen.line(f"  {event.option} (by {event.by}){words}", "cyan")
+                self._board.line(f"  {event.option} (by {event.by}){words}", "cyan")
                 self._next_question()
             case PermissionWithdrawn():
-                self._screen.line(f"  withdrawn: {event.reason}", "cyan")
+                self._board.line(f"  withdrawn: {event.reason}", "cyan")
                 self._next_question()
             case _:
                 if told := event_line(event):
-                    self._screen.line(*told)
+                    self._board.line(*told)
 
     def _write_text(self, event: TextDelta) -> None:
         message = (type(event), event.message)
         if message != self._message:
-            self._screen.end_line()
+            self._board.end_line()
             self._message = message
-        self._screen.write_words(event.text)
+        self._board.write_words(event.text)
 
     def _next_question(self) -> None:
         if self._view and not self._view.questions:
@@ -132,7 +130,7 @@ def _is_end(event: AnyEvent, turn: int) -> bool:
 
 
 def event_line(event: AnyEvent) -> tuple[str, str] | None:
-    """The line that tells of an event, and its style; None for what is said in other ways."""
+    """The line for an event, and its style; None for events that have no line of their own."""
     match event:
         case PlanUpdated():
             done = sum(entry.status == "completed" for entry in event.entries)

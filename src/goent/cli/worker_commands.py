@@ -1,13 +1,23 @@
 """Commands about workers: run, prompt, ps, status, output, wait, result, answer and cancel."""
 
 import sys
-import time
 from pathlib import Path
 from typing import Annotated, get_args
 
+import msgspec
 import typer
 
-from goent.cli.command_options import JsonOption, WorkerArgument, ask_before_work, no_blank_commands
+from goent.cli.board import Board, open_board
+from goent.cli.command_options import (
+    FilesOption,
+    JsonOption,
+    VerboseOption,
+    WaitTimeoutOption,
+    WorkerArgument,
+    ask_before_work,
+    no_blank_commands,
+    require_positive,
+)
 from goent.cli.daemon_client import (
     MAX_WORKERS,
     CommandError,
@@ -18,22 +28,21 @@ from goent.cli.daemon_client import (
     open_daemon_client,
     recovery_hint,
     status_of,
+    wait_until,
 )
 from goent.cli.display import (
     has_succeeded,
     print_json,
+    print_reply,
     result_exit_code,
     show_result,
     show_status,
     show_workers,
 )
-from goent.cli.labels import badge
+from goent.cli.labels import badge, route_reason
 from goent.cli.terminal import (
-    Screen,
     count_interrupts,
     open_keyboard,
-    open_plain_screen,
-    open_screen,
     print_notice,
     print_text,
     strip_controls,
@@ -53,7 +62,6 @@ from goent.domain.replies import (
     WorkerList,
 )
 from goent.domain.requests import (
-    MAX_WAIT_S,
     AnswerRequest,
     CancelRequest,
     ListRequest,
@@ -81,10 +89,6 @@ WHERE_PANEL = "Who and where"
 PromptArgument = Annotated[
     str, typer.Argument(metavar="TEXT", help="What to do next; '-' reads it from stdin.")
 ]
-PromptFilesOption = Annotated[
-    list[str] | None,
-    typer.Option("--file", metavar="FILE", help="A file to look at first; may be repeated."),
-]
 
 
 def run(  # noqa: PLR0913 (each is an option)
@@ -94,26 +98,24 @@ def run(  # noqa: PLR0913 (each is an option)
     *,
     provider: Annotated[
         str | None,
-        typer.Option(
-            help="Insist on a provider of `go-ent providers`.", rich_help_panel=WHERE_PANEL
-        ),
+        typer.Option(help="Pin a provider from `go-ent providers`.", rich_help_panel=WHERE_PANEL),
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="Insist on a model: glm-5.3, zai/glm-5.3.", rich_help_panel=WHERE_PANEL),
+        typer.Option(help="Pin a model: glm-5.3, zai/glm-5.3.", rich_help_panel=WHERE_PANEL),
     ] = None,
     method: Annotated[
-        Method | None, typer.Option(help="Insist on how it runs.", rich_help_panel=WHERE_PANEL)
+        Method | None, typer.Option(help="Pin how it runs.", rich_help_panel=WHERE_PANEL)
     ] = None,
     cwd: Annotated[
         Path | None,
         typer.Option(help="Where to work (default: here).", rich_help_panel=WHERE_PANEL),
     ] = None,
-    file: PromptFilesOption = None,
+    file: FilesOption = None,
     isolation: Annotated[
         Isolation,
         typer.Option(
-            help="'worktree' or 'copy' gives it a folder of its own, 'dedicated' a process.",
+            help="'worktree' or 'copy' gives it its own folder, 'dedicated' its own process.",
             rich_help_panel=WHERE_PANEL,
         ),
     ] = "auto",
@@ -121,7 +123,7 @@ def run(  # noqa: PLR0913 (each is an option)
         bool,
         typer.Option(
             "--uncommitted",
-            help="With a folder of its own: take uncommitted changes along.",
+            help="With its own folder: start with uncommitted changes too.",
             rich_help_panel=WHERE_PANEL,
         ),
     ] = False,
@@ -129,22 +131,25 @@ def run(  # noqa: PLR0913 (each is an option)
         list[str] | None,
         typer.Option(
             metavar="FILE",
-            help="With a folder of its own: an untracked file that it needs; may be repeated.",
+            help="With its own folder: an untracked file that it needs; may be repeated.",
             rich_help_panel=WHERE_PANEL,
         ),
     ] = None,
     permissions: Annotated[
         Preset | None,
         typer.Option(
-            help="What it may do unasked: nothing that changes anything (readonly, ask), "
-            "edits (edit), everything inside its directory (auto).",
+            help="What it may do without asking: only read (readonly, ask), "
+            "edit (edit), anything inside its directory (auto).",
             rich_help_panel=BOUNDS_PANEL,
         ),
     ] = None,
     timeout: Annotated[
         float | None,
         typer.Option(
-            metavar="SECONDS", help="End it after this long.", rich_help_panel=BOUNDS_PANEL
+            metavar="SECONDS",
+            callback=require_positive,
+            help="End a turn that takes longer.",
+            rich_help_panel=BOUNDS_PANEL,
         ),
     ] = None,
     verify: Annotated[
@@ -166,13 +171,18 @@ def run(  # noqa: PLR0913 (each is an option)
     ] = None,
     budget_usd: Annotated[
         float | None,
-        typer.Option(metavar="USD", help="What it may cost.", rich_help_panel=BOUNDS_PANEL),
+        typer.Option(
+            metavar="USD",
+            callback=require_positive,
+            help="What it may cost.",
+            rich_help_panel=BOUNDS_PANEL,
+        ),
     ] = None,
     allowed_tools: Annotated[
         str | None,
         typer.Option(
             metavar="NAMES",
-            help="With --method agent: the only tools it may use, as in Read,Grep; '': none.",
+            help="With --method agent: the only tools it may use, e.g. Read,Grep; '': none.",
             rich_help_panel=BOUNDS_PANEL,
         ),
     ] = None,
@@ -180,13 +190,14 @@ def run(  # noqa: PLR0913 (each is an option)
         bool, typer.Option("--detach", "-d", help="Print the worker's id and leave it running.")
     ] = False,
     keep: Annotated[
-        bool, typer.Option("--keep/--close", help="Leave it open for `go-ent prompt` at the end.")
+        bool, typer.Option("--keep/--close", help="Leave it open for `go-ent prompt` afterwards.")
     ] = False,
+    verbose: VerboseOption = False,
     json: JsonOption = False,
 ) -> int:
-    """Give a task to a new worker, watch it work, and see what came of it.
+    """Give a task to a new worker, watch it work, and see the result.
 
-    Ctrl-C cancels the worker and shows what it had done; a second one leaves at once.
+    Ctrl-C cancels the worker and shows its work so far; a second one exits immediately.
     Exits 0 if the task was completed, 1 if it failed or was refuted.
     """
     request = SpawnRequest(
@@ -216,12 +227,12 @@ def run(  # noqa: PLR0913 (each is an option)
             _show_detached(spawned, json=json)
             return 0
         worker = spawned.worker_id
-        line = f"{worker} on {spawned.provider} ({spawned.reason})"
+        line = f"{worker} on {spawned.provider} ({route_reason(spawned.reason, verbose=verbose)})"
         code = _follow_to_end(through, worker, 1, line, json=json)
         if keep:
-            _print_hint(f"go on with: go-ent prompt {worker} …", json=json)
+            _print_hint(f"continue with: go-ent prompt {worker} …", json=json)
         else:
-            parting = CancelRequest(worker_id=worker, reason="its run is over", close=True)
+            parting = CancelRequest(worker_id=worker, reason="its run ended", close=True)
             through.call("worker_cancel", parting, CancelReply)
         return code
 
@@ -230,13 +241,13 @@ def prompt(
     worker: WorkerArgument,
     text: PromptArgument,
     *,
-    file: PromptFilesOption = None,
+    file: FilesOption = None,
     queue: Annotated[
-        bool, typer.Option("--queue", help="Wait behind a turn that is under way.")
+        bool, typer.Option("--queue", help="Wait in the queue while another turn runs.")
     ] = False,
     json: JsonOption = False,
 ) -> int:
-    """Give an open worker something more to do; it remembers the rest.
+    """Give an open worker another prompt; it remembers the earlier ones.
 
     Exits 0 if the turn was completed, 1 if it failed or was refuted.
     """
@@ -261,22 +272,22 @@ def _task_text(given: str) -> str:
 
 
 def _split_names(given: str | None) -> tuple[str, ...] | None:
-    """Names with commas between them; empty text is none of them, nothing at all is no choice."""
+    """Comma-separated names; an empty string names none, None leaves the choice open."""
     if given is None:
         return None
     return tuple(name for part in given.split(",") if (name := part.strip()))
 
 
 def _follow_to_end(through: DaemonClient, worker: str, turn: int, title: str, *, json: bool) -> int:
-    """Watch the turn to its end, tell its result, and give the exit code."""
+    """Watch the turn to its end, show its result, and return the exit code."""
     try:
         with (
             count_interrupts() as interrupts,
             open_keyboard() as keyboard,
-            open_screen(silent=json) as screen,
+            open_board(silent=json) as board,
         ):
-            screen.line(title, "dim")
-            TurnFollower(through, worker, screen, None if json else keyboard, interrupts).follow(
+            board.line(title, "dim")
+            TurnFollower(through, worker, board, None if json else keyboard, interrupts).follow(
                 turn
             )
     except KeyboardInterrupt:
@@ -338,13 +349,10 @@ def ps(
 
 
 def status(worker: WorkerArgument, *, json: JsonOption = False) -> int:
-    """Show how a worker stands: state, step, progress, cost, open question."""
+    """Show a worker's state, step, progress, cost and open question."""
     with open_daemon_client() as through:
         now = status_of(find_worker(worker, through), through)
-    if json:
-        print_json(now)
-    else:
-        show_status(now)
+    print_reply(now, show_status, json=json)
     return 0
 
 
@@ -352,15 +360,17 @@ def output(
     worker: WorkerArgument,
     *,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on until its turn ends.")
+        bool, typer.Option("--follow", "-f", help="Follow it until its turn ends.")
     ] = False,
     since: Annotated[
-        int, typer.Option(metavar="CURSOR", help="Only what came after this cursor.", min=0)
+        int, typer.Option(metavar="CURSOR", help="Only what follows this cursor.", min=0)
     ] = 0,
-    filter_: Annotated[OutputFilter, typer.Option("--filter", help="Which part of it.")] = "all",
+    filter_: Annotated[
+        OutputFilter, typer.Option("--filter", help="Which events to print.")
+    ] = "all",
     json: JsonOption = False,
 ) -> int:
-    """Print what a worker said and did.
+    """Print a worker's messages and tool calls.
 
     With --json each page is one object on a line of its own; its cursor continues it.
     """
@@ -384,7 +394,7 @@ def output(
 def _print_pages(
     through: DaemonClient, worker: str, after: int, kind: OutputFilter, *, json: bool
 ) -> int:
-    """Print what there is; returns the cursor behind it."""
+    """Print everything after the cursor; returns the new cursor."""
     more = True
     while more:
         request = OutputRequest(worker_id=worker, cursor=after, limit=PAGE_SIZE, filter=kind)
@@ -399,7 +409,7 @@ def _print_pages(
 
 
 def _print_page(page: OutputReply) -> None:
-    """The text; if it ends with the end of the last turn, that is in its colour."""
+    """The text; if it ends with the line that ends a turn, that line is coloured."""
     end = turn_end_line(page.state, page.evidence)
     before = page.text.removesuffix(end)
     if before == page.text:
@@ -411,7 +421,6 @@ def _print_page(page: OutputReply) -> None:
 
 
 def _print_line(page: OutputReply) -> None:
-    import msgspec  # noqa: PLC0415 (only here, and it is loaded already)
 
     sys.stdout.buffer.write(msgspec.json.encode(page) + b"\n")
     sys.stdout.flush()
@@ -421,12 +430,12 @@ def _follow(
     through: DaemonClient, worker: str, kind: OutputFilter, *, json: bool, since: int
 ) -> None:
     message: tuple[type, str] | None = None
-    with open_plain_screen() as screen:
+    with Board() as board:
         while True:
             for envelope in through.events(EVENT_WAIT_S):
                 event = envelope.event
                 if not json and isinstance(event, FILTER_EVENTS[kind]):
-                    message = _print_event(screen, event, message)
+                    message = _print_event(board, event, message)
                 if isinstance(event, TurnEnded | WorkerClosed):
                     if json:
                         _print_pages(through, worker, since, kind, json=True)
@@ -436,21 +445,21 @@ def _follow(
 
 
 def _print_event(
-    screen: Screen, event: AnyEvent, last: tuple[type, str] | None
+    board: Board, event: AnyEvent, last: tuple[type, str] | None
 ) -> tuple[type, str] | None:
-    """Words of one message go on where they left off; everything else is a line."""
+    """Text of one message continues its line; everything else is a line of its own."""
     if isinstance(event, TextDelta | Thought):
         message = (type(event), event.message)
         if message != last:
-            screen.end_line()
-        screen.write_words(event.text)
+            board.end_line()
+        board.write_words(event.text)
         return message
     if isinstance(event, TurnEnded):
-        screen.end_line()
+        board.end_line()
         print_text(render_event(event), badge(event.state, event.evidence).style)
         return None
     if text := render_event(event):
-        screen.line(text)
+        board.line(text)
         return None
     return last
 
@@ -461,19 +470,24 @@ def wait(
     ],
     *,
     any_: Annotated[bool, typer.Option("--any", help="Return when the first one ends.")] = False,
-    timeout: Annotated[
-        float | None,
-        typer.Option(metavar="SECONDS", help="Give up after this long (default: never).", min=0),
-    ] = None,
+    timeout: WaitTimeoutOption = None,
     json: JsonOption = False,
 ) -> int:
-    """Wait until workers end their turn, or one of them asks something.
+    """Wait until workers end their turn, or one of them asks a question.
 
-    Exits 0 if what was waited for was completed and not refuted, 1 if not.
+    Exits 0 if the workers completed their turns and none was refuted, 1 if not.
     """
     with open_daemon_client() as through:
         found = tuple(find_worker(worker, through) for worker in workers)
-        waited = _wait(through, found, any_=any_, seconds=timeout)
+        waited = wait_until(
+            lambda seconds: through.call(
+                "worker_wait",
+                WaitRequest(worker_ids=found, any=any_, timeout_s=seconds),
+                WaitReply,
+            ),
+            lambda reply: not reply.timed_out,
+            timeout,
+        )
     if json:
         print_json(waited)
     else:
@@ -487,25 +501,8 @@ def wait(
     return 0 if (any(done) if any_ else all(done)) else 1
 
 
-def _wait(
-    through: DaemonClient, workers: tuple[str, ...], *, any_: bool, seconds: float | None
-) -> WaitReply:
-    deadline = None if seconds is None else time.monotonic() + seconds
-    while True:
-        left = MAX_WAIT_S if deadline is None else deadline - time.monotonic()
-        request = WaitRequest(
-            worker_ids=workers, any=any_, timeout_s=min(MAX_WAIT_S, max(0.0, left))
-        )
-        waited = through.call("worker_wait", request, WaitReply)
-        if not waited.timed_out:
-            return waited
-        if deadline is not None and time.monotonic() >= deadline:
-            print_notice(f"not done after {seconds:g} s")
-            return waited
-
-
 def result(worker: WorkerArgument, *, json: JsonOption = False) -> int:
-    """Show what came of a worker's task, and what was verified.
+    """Show the result of a worker's task, and what was verified.
 
     Exits 0 if it was completed and not refuted, 1 if not.
     """
@@ -527,7 +524,7 @@ def answer(
         typer.Argument(
             metavar="[QUESTION] ANSWER",
             help="allow_once, allow_always or reject (or y, a, n). The question's id may be "
-            "left out while only one is open.",
+            "omitted while only one is open.",
             show_default=False,
         ),
     ],
@@ -539,15 +536,19 @@ def answer(
 ) -> int:
     """Answer a worker's permission question. The first answer wins.
 
-    A reject ends the turn and leaves the worker open; with --message the turn goes on.
+    A reject ends the turn and leaves the worker open; with --message the turn continues.
     """
     *named, given = words
     option = ANSWERS.get(given)
     if option in ("allow_once", "allow_always") and message.strip():
-        raise CommandError(f"--message goes only with reject, and the answer is {option}", 2)
+        raise CommandError(f"--message works only with reject, and the answer is {option}", 2)
     if option is None or len(named) > 1:
         said = " ".join(words)
-        raise CommandError(f"{said!r} is no answer: [QUESTION] allow_once|allow_always|reject", 2)
+        raise CommandError(
+            f"{said!r} is not an answer: give allow_once, allow_always or reject (y, a or n), "
+            "after the question's id if several are open",
+            2,
+        )
     with open_daemon_client() as through:
         found = find_worker(worker, through)
         question = named[0] if named else _only_question(found, through)
@@ -567,11 +568,11 @@ def answer(
 def _only_question(worker: str, through: DaemonClient) -> str:
     now = status_of(worker, through)
     if now.permission is None:
-        raise CommandError(f"{worker} is {now.state} and asks nothing", 2)
+        raise CommandError(f"{worker} is {now.state} and has no open question", 2)
     if now.questions > 1:
         raise CommandError(
             f"{worker} has {now.questions} open questions; the first is {now.permission.id!r}: "
-            "name the one you mean",
+            "name one of them",
             2,
         )
     return now.permission.id
@@ -581,10 +582,12 @@ def cancel(
     worker: WorkerArgument,
     *,
     reason: Annotated[str, typer.Option(help="Why; kept in the journal.")] = "",
-    close: Annotated[bool, typer.Option("--close", help="Also close it for good.")] = False,
+    close: Annotated[
+        bool, typer.Option("--close", help="Also close it, so that it takes no more prompts.")
+    ] = False,
     json: JsonOption = False,
 ) -> int:
-    """Stop a worker's turn; what it had done so far is kept and shown."""
+    """Stop a worker's turn; its work so far is kept and shown."""
     with open_daemon_client() as through:
         found = find_worker(worker, through)
         request = CancelRequest(worker_id=found, reason=reason, close=close)

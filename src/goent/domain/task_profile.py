@@ -46,6 +46,10 @@ class TaskFeature(Value, frozen=True, kw_only=True):
     weight: float
 
 
+MIN_CONFIDENCE: Final = 0.6  # of the type, to rest on it alone
+TASK_CLAUSE: Final = "; the task is "  # in a route's reason, before the task's features
+
+
 class Classification(Value, frozen=True, kw_only=True):
     """The classification of a task before any work on it, and the features that decided it.
 

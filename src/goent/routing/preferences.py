@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Final
 
 from goent.domain.settings import Settings
-from goent.domain.task_profile import Classification, Forecast
+from goent.domain.task_profile import MIN_CONFIDENCE, Classification, Forecast
 from goent.domain.types import Method, Provider, Value
 from goent.routing.experience import Outlook
 from goent.routing.route_facts import RouteFacts
@@ -176,7 +176,6 @@ class MethodChoice:
 
 LARGE_CONTEXT: Final = 50_000  # tokens of context
 LARGE_REFACTORING: Final = 40  # lines
-MIN_CONFIDENCE: Final = 0.6  # of the type, to rest on it alone
 UNKNOWN_COST: Final = Decimal("Infinity")
 
 _FAST_WORDS: Final = frozenset(
@@ -234,6 +233,7 @@ class Preferences:
         own = tuple(p for p in fitting if p.name in settings.written)
         self._fitting = own or tuple(fitting)  # who wrote providers down means these
         self._default = settings.default_provider
+        self._default_chosen = settings.default_chosen
         self.worth = ExpenseRanking(self._fitting, facts)
 
     @cached_property
@@ -306,7 +306,7 @@ class Preferences:
         order = (*self._with_word("deepseek"), *self._with_word("sonnet"))
         why = "refactoring of code: DeepSeek, else Sonnet"
         return Preference(
-            name=name, why=why if order else f"{why}, but neither can be had", order=order
+            name=name, why=why if order else f"{why}, but neither is available", order=order
         )
 
     def _best_for(self) -> Preference:
@@ -326,13 +326,19 @@ class Preferences:
         order = self._cheapest
         if default:
             order = (*default, *(p for p in order if p not in default))
-            return Preference(name="default", why="the configured default", order=order)
+            why = "the configured default"
+            if not self._default_chosen:
+                why = "no default provider configured; using the inferred one"
+            return Preference(name="default", why=why, order=order)
+        missing = (
+            "the default provider is unavailable"
+            if self._default
+            else "no default provider configured"
+        )
         round_ = tuple(p for name in _ALL_ROUNDERS for p in self._with_word(name))
         if round_:
-            return Preference(
-                name="default", why="no default can be had: an all-rounder", order=round_
-            )
-        return Preference(name="default", why="no default can be had: the cheapest", order=order)
+            return Preference(name="default", why=f"{missing}; using an all-rounder", order=round_)
+        return Preference(name="default", why=f"{missing}; using the cheapest", order=order)
 
     def _with_word(self, word: str) -> tuple[Provider, ...]:
         """Its short name first, then whoever has the word in its model's name."""

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from goent.domain.errors import NoRoute
 from goent.domain.settings import RoutingRule, Settings
-from goent.domain.task_profile import Classification
+from goent.domain.task_profile import MIN_CONFIDENCE, TASK_CLAUSE, Classification
 from goent.domain.types import Method, Pin, Provider, Route, Value
 from goent.routing.pins import (
     TIERS,
@@ -29,7 +29,6 @@ from goent.routing.pins import (
 from goent.routing.preferences import LARGE_CONTEXT, MethodChoice, Preference, Preferences, is_small
 from goent.routing.route_facts import RouteFacts, count_text, obstacle, pin_objection, usd_text
 
-MIN_CONFIDENCE: Final = 0.6  # of the type, to say it without a doubt
 DecisionSource = Literal["pin", "rule", "default", "policy", "learning"]
 
 
@@ -70,7 +69,9 @@ def task_summary(task: Classification) -> str:
     """The features that rules and policy look at: what is guessed says so, or is left out."""
     kind = task.type if task.confidence >= MIN_CONFIDENCE else f"probably {task.type}"
     files = f"{count_text(task.named, 'file')} named, " if task.named else ""
-    return f"{kind}, {task.complexity}, {files}{task.context_tokens:,} tokens of context"
+    return (
+        f"{kind}, {task.complexity}, {files}{count_text(task.context_tokens, 'token')} of context"
+    )
 
 
 def candidates_for(
@@ -122,7 +123,7 @@ def rule_mismatch(rule: RoutingRule, task: Classification, text: str) -> str:
     if rule.min_files is not None and task.named < rule.min_files:
         return f"it names {count_text(task.named, 'file')}, not {rule.min_files} or more"
     if rule.min_context is not None and task.context_tokens < rule.min_context:
-        return f"{task.context_tokens:,} tokens of context, not {rule.min_context:,} or more"
+        return f"{count_text(task.context_tokens, 'token')} of context, not {rule.min_context:,} or more"
     if rule.keywords and not any(_mentions(text, word.lower()) for word in rule.keywords):
         return f"it says none of {', '.join(map(repr, rule.keywords))}"
     return ""
@@ -367,7 +368,7 @@ class RouteSearch:
         if step.name == "default_provider":
             why = step.why
         how = f", by {self._pinned_method}, which was asked for" if self._pinned_method else how
-        return f"{why}{how}; the task is {task_summary(self._task)}"
+        return f"{why}{how}{TASK_CLAUSE}{task_summary(self._task)}"
 
     def _refusal(self) -> str:
         if not self._settings.providers:

@@ -102,7 +102,7 @@ def clock_text(at: float, now: float) -> str:
 
 
 def count_text(number: int, noun: str) -> str:
-    return f"{number or 'no'} {noun}{'s' * (number != 1)}"
+    return f"{f'{number:,}' if number else 'no'} {noun}{'s' * (number != 1)}"
 
 
 def usd_text(amount: Decimal) -> str:

@@ -11,7 +11,7 @@ import anyio
 from msgspec.structs import replace
 
 from goent.config.project_instructions import find_instructions, git_top
-from goent.config.provider_settings import KNOWN_BACKENDS
+from goent.config.provider_settings import known_backend
 from goent.domain.errors import GoentError, NoRoute, RequestError, WorkspaceLost
 from goent.domain.events import AnyEvent, Noticed, WorkerSpawned, WorkKept
 from goent.domain.replies import ClearReply, SpaceList
@@ -179,7 +179,7 @@ def accept_task(
 def _check_key(provider: Provider, settings: Settings, environ: Mapping[str, str]) -> None:
     backend = settings.backends.get(provider.backend)
     if backend and backend.lacks_key(environ):
-        login = ", or log in with `opencode auth login`" if backend.id in KNOWN_BACKENDS else ""
+        login = ", or log in with `opencode auth login`" if known_backend(backend.id) else ""
         raise NoRoute(
             f"no key for provider {provider.name!r}: set {backend.key_env} where go-ent or its "
             f"client is started{login}"
