@@ -148,7 +148,7 @@ tests:
         "my.eval.yaml:3: execution.threshold: must be from 0 to 1, not 1.5",
         "my.eval.yaml:3: execution.workers: must be at most 50, not 99",
         "my.eval.yaml:3: execution.cache: is not supported",
-        "my.eval.yaml:8: tests[0].assertions[0].type: 'contians' is no grader, or not supported",
+        "my.eval.yaml:8: tests[0].assertions[0].type: 'contians' is not a grader, or not supported",
         "did you mean 'contains'?",
         "my.eval.yaml:9: tests[0].assertions[1].value: is missing",
         "my.eval.yaml:9: tests[0].assertions[1].valeu: unknown setting; did you mean 'value'?",
@@ -232,7 +232,7 @@ def test_a_weight_is_not_doubted_where_its_member_cannot_be_read(tmp_path: Path)
     members = "[{type: is-json}, {type: contians, name: other, value: x}]"
     grader = f"{{type: composite, assertions: {members}, aggregator: {{weights: {{other: 2}}}}}}"
     (line,) = mistakes(tmp_path, f"tests: [{{id: a, input: x, assertions: [{grader}]}}]")
-    assert "'contians' is no grader" in line
+    assert "'contians' is not a grader" in line
 
 
 def test_the_rubrics_of_a_case_are_looked_at_once(tmp_path: Path) -> None:

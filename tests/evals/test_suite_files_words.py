@@ -120,7 +120,7 @@ targets:
     graders = "{type: rubrics, criteria: [3]}, {type: field-accuracy, fields: []}"
     told = mistakes(tmp_path, f"tests: [{{id: a, input: x, assertions: [{graders}]}}]")
     assert "criteria[0]: expected text or a table, not 3" in told[0]
-    assert "`fields` names none; list them" in told[1]
+    assert "`fields` is empty; list them" in told[1]
 
 
 def test_what_is_no_text_is_told_with_its_line(tmp_path: Path) -> None:

@@ -244,7 +244,7 @@ def _next_command(suites: Sequence[Path]) -> str:
 
 
 def _needed_options(found: "ValidationResult") -> Iterator[str]:
-    from goent.evals.graders.target_judge import needs_judge  # noqa: PLC0415 (the same)
+    from goent.evals.graders.grader_registry import needs_judge  # noqa: PLC0415 (the same)
     from goent.evals.runner.trial_plan import RunSelection, targets_of  # noqa: PLC0415 (the same)
 
     cases = [case for suite in found.suites for case in suite.cases]

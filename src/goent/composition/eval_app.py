@@ -18,7 +18,8 @@ from goent.domain.sandbox_port import weaker_level
 from goent.domain.task_profile import TaskGrade, TaskHistory
 from goent.evals.eval_ports import EvalTarget, OpenDaemon
 from goent.evals.eval_results import CaseGrade
-from goent.evals.graders.case_grader import PARALLEL_SCRIPTS, ask_and_grade, async_graders
+from goent.evals.graders.case_grader import ask_and_grade
+from goent.evals.graders.grader_kind import PARALLEL_SCRIPTS, GraderTools
 from goent.evals.graders.target_judge import judge_by_targets
 from goent.evals.router_feedback import TrialHistory, TrialReporter, report_nothing
 from goent.evals.runner.attempt_recorder import RunWatcher
@@ -176,7 +177,7 @@ class EvalApp:
                 trace,
                 threshold=trial.threshold,
                 compat=wanted.compat,
-                askers=async_graders(commands, judge, scratch, turn=turn),
+                tools=GraderTools(commands=commands, judge=judge, scratch=scratch, turn=turn),
             )
 
         return grading

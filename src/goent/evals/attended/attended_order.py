@@ -21,7 +21,7 @@ from goent.domain.types import Value
 from goent.evals.attended.project_runs import ProjectRuns
 from goent.evals.files.suite_validation import validate
 from goent.evals.files.workspace_reader import HOOK_NAMES
-from goent.evals.graders.case_grader import all_graders
+from goent.evals.graders.grader_registry import all_graders
 from goent.evals.graders.json_values import NO_KEYS, is_array, is_object
 from goent.evals.runner.preflight import prepare_checked_run
 from goent.evals.runner.run_folder import RunManifest, read_manifest

@@ -38,7 +38,6 @@ from goent.evals.files.file_source import (
 )
 from goent.evals.files.grader_reader import (
     GRADER_LISTS,
-    TEXT_GRADERS,
     can_score,
     implicit_grader,
     read_graders,
@@ -47,6 +46,7 @@ from goent.evals.files.grader_reader import (
 )
 from goent.evals.files.workspace_reader import read_workspace, workspace_table
 from goent.evals.graders.case_grader import grader_mistakes
+from goent.evals.graders.grader_registry import GRADERS, grader_type
 from goent.evals.suites import CaseConversation, EvalCase, GraderSpec, InputMessage, SuiteDialect
 
 _PLACEHOLDER: Final = re.compile(r"\{\{\s*([A-Za-z_][\w.-]*)\s*\}\}")
@@ -120,8 +120,9 @@ def _filled_scalars(table: Table) -> Iterator[Scalar]:
 
 
 def _is_text_grader(table: Table) -> bool:
-    kind = table.entries.get("type")
-    return isinstance(kind, Scalar) and kind.text.replace("_", "-") in TEXT_GRADERS
+    written = table.entries.get("type")
+    kind = GRADERS.get(grader_type(written.text)) if isinstance(written, Scalar) else None
+    return kind is not None and "value" in kind.setting_names
 
 
 def _scalars(node: Node) -> Iterator[Scalar]:

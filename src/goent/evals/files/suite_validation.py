@@ -10,7 +10,6 @@ from goent.config.settings_tree import (
     Items,
     Problems,
     SettingPlace,
-    SettingsFields,
     Table,
     read_table,
     suggestion,
@@ -19,10 +18,11 @@ from goent.domain.errors import ConfigError
 from goent.domain.types import Value
 from goent.evals.files.case_reader import TargetAlias, check_graders
 from goent.evals.files.file_source import FileSource, config_place
-from goent.evals.files.grader_reader import GRADER_LISTS, can_score, read_graders
+from goent.evals.files.grader_reader import can_score, read_grader_list, read_graders
 from goent.evals.files.suite_reader import read_suites
 from goent.evals.files.target_reader import find_targets, read_targets
 from goent.evals.files.workspace_reader import is_folder
+from goent.evals.graders.grader_registry import GRADERS
 from goent.evals.suites import EvalCase, GraderSpec, Suite, TargetSpec
 from goent.evals.targets.target_settings import target_folder
 
@@ -198,15 +198,12 @@ def _unread_criteria(suites: Sequence[Suite], chosen: CaseFilter) -> Iterator[st
 
 def _reads_criteria(grader: GraderSpec) -> bool:
     """Scripts may; a judge does, unless he has a text of his own to go by."""
-    match grader.type:
-        case "code-grader":
-            return True
-        case "llm-grader" | "rubrics":
-            return not isinstance(grader.settings.get("criteria"), str)
-        case _:
-            by = grader.settings.get("aggregator")
-            by_judge = isinstance(by, dict) and "llm-grader" in by.values()
-            return by_judge or any(map(_reads_criteria, grader.members))
+    kind = GRADERS.get(grader.type)
+    if kind and kind.ask:
+        return not (kind.is_judged and isinstance(grader.settings.get("criteria"), str))
+    how = grader.settings.get("aggregator")
+    by_judge = isinstance(how, dict) and "llm-grader" in how.values()
+    return by_judge or any(map(_reads_criteria, grader.members))
 
 
 def _suites_by_folder(suites: Sequence[Suite]) -> Mapping[Path, list[Suite]]:
@@ -240,7 +237,8 @@ def judge_mentions(graders: Sequence[GraderSpec]) -> Iterator[tuple[SettingPlace
     """Targets that are to judge, and where that is written."""
     for grader in graders:
         name = grader.settings.get("target")
-        if isinstance(name, str) and grader.type in ("llm-grader", "rubrics"):
+        kind = GRADERS.get(grader.type)
+        if isinstance(name, str) and kind and kind.is_judged:
             yield config_place(grader.place).entry("target"), name
         yield from judge_mentions(grader.members)
 
@@ -262,7 +260,7 @@ def load_graders(
     node = source.document(path)
     found: tuple[GraderSpec, ...] = ()
     if isinstance(node, Table):
-        found = read_table(node, lambda fields: _read_graders_table(fields, source), problems)
+        found = read_table(node, lambda fields: read_grader_list(fields, source), problems)
     elif isinstance(node, Items):
         found = read_graders(node, source)
     if node is not None and not any(map(can_score, found)):
@@ -275,8 +273,3 @@ def load_graders(
         check_graders(graded, source, sound=False)
     problems.raise_all()
     return found
-
-
-def _read_graders_table(fields: SettingsFields, source: FileSource) -> tuple[GraderSpec, ...]:
-    key = fields.one_of(*GRADER_LISTS)
-    return read_graders(fields.node(key) if key else None, source)

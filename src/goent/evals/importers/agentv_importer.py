@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Final
 
 from goent.domain.errors import ConfigError
-from goent.evals.files.grader_reader import GRADER_ALIASES, GRADER_KINDS, GRADER_LISTS
+from goent.evals.files.grader_reader import GRADER_LISTS
 from goent.evals.files.target_reader import COMMON_SETTINGS, TARGET_KINDS, snake_case
+from goent.evals.graders.grader_registry import GRADERS, grader_type
 from goent.evals.importers.import_documents import (
     ForeignTable,
     ImportResult,
@@ -345,11 +346,11 @@ class _AgentVSuite:
         if "include" in raw:
             return {"include": raw["include"]}
         kebab = str(raw.get("type", "")).replace("_", "-")
-        kind = GRADER_ALIASES.get(kebab, kebab)
-        if kind not in GRADER_KINDS:
+        kind = grader_type(kebab)
+        if kind not in GRADERS:
             self._note_lost(where, f"a grader of the type {kebab!r}")
             return None
-        known = {*_GRADER_KEYS, *GRADER_KINDS[kind].needed, *GRADER_KINDS[kind].known}
+        known = {*_GRADER_KEYS, *GRADERS[kind].setting_names}
         known |= {"script"} if kind == "code-grader" else set()
         known |= {*GRADER_LISTS} if kind == "composite" else set()
         self._unknown(raw, known, where, f"{kind}: ")

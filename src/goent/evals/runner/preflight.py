@@ -10,7 +10,7 @@ from goent.config.settings_loader import load_settings
 from goent.domain.errors import ConfigError
 from goent.domain.types import Value
 from goent.evals.files.target_reader import TARGET_KINDS
-from goent.evals.graders.target_judge import judge_names, needs_judge
+from goent.evals.graders.grader_registry import judge_names, needs_judge
 from goent.evals.runner.eval_run import EvalLimits
 from goent.evals.runner.open_targets import parallel_limits
 from goent.evals.runner.run_preparation import PreparedRun, prepare_run

@@ -14,7 +14,7 @@ from goent.domain.errors import ConfigError
 from goent.domain.types import Value
 from goent.evals.eval_results import Row, latest_rows
 from goent.evals.files.suite_validation import validate
-from goent.evals.graders.case_grader import all_graders
+from goent.evals.graders.grader_registry import all_graders
 from goent.evals.graders.json_values import NO_KEYS, is_array, is_object
 from goent.evals.graders.llm_grader import prompt_file
 from goent.evals.reports.report_text import left_out_text
