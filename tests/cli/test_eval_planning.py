@@ -166,7 +166,7 @@ def test_of_a_run_that_is_there_only_the_rest_would_be_made(desk: Desk, folder: 
             ("--target", "other", "--judge", "foo/bar"),
             "judge 'foo/bar': no provider is called 'foo'",
         ),
-        (("--target", "other", "--judge", "far"), "target 'far': go-ent cannot ask 'azure'"),
+        (("--target", "other", "--judge", "far"), "target 'far': go-ent cannot run 'azure'"),
         (("--target", "tape", "--judge", "other"), "gone.jsonl: cannot be read"),
         (("--target", "other", "--judge", "other", "--targets", "none.yaml"), "none.yaml"),
     ],

@@ -86,7 +86,10 @@ def test_an_aggregator_is_a_rule_a_script_or_a_judge(
         ("{type: code-grader, command: [a], target: t}", ".target: unknown setting"),
         ("{type: llm-grader, prompt: gone.md}", "there is no prompt"),
         ("{type: llm-grader, rubrics: [{outcome: x, weigth: 2}]}", "weigth"),
-        ("{type: rubrics, criteria: [{id: a, outcome: x}, {id: a, outcome: y}]}", "['a'] are the ids"),
+        (
+            "{type: rubrics, criteria: [{id: a, outcome: x}, {id: a, outcome: y}]}",
+            "['a'] are the ids",
+        ),
         ("{type: rubrics, criteria: [{id: a, score_ranges: {low: x}}]}", "['low'] are not scores"),
         (
             "{type: composite, assertions: [{type: is-json}], aggregator: {type: majority}}",

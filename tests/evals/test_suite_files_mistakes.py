@@ -66,7 +66,7 @@ tests:
         "my.eval.yaml:4: tests[1].window_size: must be at least 1, not 0",
         "my.eval.yaml:5: tests[2].mode: unknown mode 'chat'; one of conversation",
         "my.eval.yaml:6: tests[3].window_size: belongs to a conversation; say `mode: conversation` beside it",
-        "my.eval.yaml:9: tests[4].depends_on[0]: waits for itself: a → b → a; take one of them away",
+        "my.eval.yaml:9: tests[4].depends_on[0]: waits for itself: a → b → a; remove one of them",
         "my.eval.yaml:13: tests[6].on_dependency_failure: unknown on_dependency_failure 'halt'; one of skip, fail, run",
         "my.eval.yaml:13: tests[6].depends_on[0]: no case of this suite has the id 'tolk'; did you mean 'talk'?",
     ]

@@ -129,7 +129,7 @@ tests:
     ]
     targets.write_text("targets: [{name: coder, provider: mok}]")
     assert [line.partition(" ")[2] for line in validate([suite], {}).mistakes] == [
-        "targets[0].provider: 'mok' is no provider, or not supported; did you mean 'mock'?"
+        "targets[0].provider: 'mok' is not a provider, or not supported; did you mean 'mock'?"
     ]
     targets.unlink()
     assert "write it to .goent/targets.yaml" in validate([suite], {}).mistakes[0]
@@ -215,4 +215,4 @@ def test_each_suite_is_held_against_the_targets_of_its_own_folder(tmp_path: Path
     assert "there is no target 'two'" in line
     named.write_text("targets: [{name: one, provider: mok}]")
     (line,) = validate([tmp_path], {}, named=named).mistakes
-    assert "'mok' is no provider" in line, "whose names are not known is not asked for names"
+    assert "'mok' is not a provider" in line, "whose names are not known is not asked for names"

@@ -164,6 +164,6 @@ def test_settings_that_contradict_each_other_are_mistakes(tmp_path: Path) -> Non
         load_targets(tmp_path, {}, named=named)
     assert [line.removeprefix(f"{named}:") for line in str(caught.value).splitlines()] == [
         "2: targets[0].delay_max_ms: must be at least delay_min_ms, 9, not 3",
-        "3: targets[1].fallback_targets[1]: is the target itself; name another, or none",
-        "4: targets[2].execution_traces: is not supported; take it away",
+        "3: targets[1].fallback_targets[1]: is the target itself; name another",
+        "4: targets[2].execution_traces: is not supported; remove it",
     ]

@@ -135,7 +135,7 @@ def test_who_cannot_be_asked_is_told_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"my\.eval\.yaml:3: case 'a' names no target"):
         prepare_checked_run([suite], {}, RunSelection(), project=tmp_path)
     write(tmp_path, "targets:\n  - {name: a, provider: azure}\n", ".goent/targets.yaml")
-    with pytest.raises(ConfigError, match=r"targets\.yaml:2: target 'a': go-ent cannot ask"):
+    with pytest.raises(ConfigError, match=r"targets\.yaml:2: target 'a': go-ent cannot run"):
         prepare_checked_run([suite], {}, RunSelection(), project=tmp_path)
 
 

@@ -166,10 +166,6 @@ class Retry(Value, frozen=True, kw_only=True):
     never: tuple[str, ...] = ()
 
 
-AGENT_KINDS: Final = ("goent", "opencode")
-"""Kinds of targets that are agents: they work in a directory, remember what was said, and have a provider behind them."""
-
-
 class TargetSpec(Value, frozen=True, kw_only=True):
     """Who is evaluated. `kind` names the provider; `settings` are its own, in snake_case."""
 
@@ -181,10 +177,6 @@ class TargetSpec(Value, frozen=True, kw_only=True):
     grader_target: str | None = None
     retry: Retry = Retry()
     place: SuiteLocation = SuiteLocation(file="")
-
-    @property
-    def is_agent(self) -> bool:
-        return self.kind in AGENT_KINDS
 
 
 def prompt_text(case: EvalCase) -> str:

@@ -1,7 +1,7 @@
 """Defines the trace: what an agent did in one attempt at a case, and all that graders look at."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
 from msgspec.structs import replace
@@ -203,16 +203,22 @@ class Trace(Value, frozen=True, kw_only=True):
 
 
 def sum_usage(usages: Iterable[TokenUsage | None]) -> TokenUsage | None:
-    """All of them; None if nobody told any."""
-    told = [usage for usage in usages if usage is not None]
-    if not told:
+    """The sum of those that are known; None if none is."""
+    known = [usage for usage in usages if usage is not None]
+    if not known:
         return None
     return TokenUsage(
-        input=sum(usage.input for usage in told),
-        output=sum(usage.output for usage in told),
-        cached=sum(usage.cached for usage in told),
-        reasoning=sum(usage.reasoning for usage in told),
+        input=sum(usage.input for usage in known),
+        output=sum(usage.output for usage in known),
+        cached=sum(usage.cached for usage in known),
+        reasoning=sum(usage.reasoning for usage in known),
     )
+
+
+def sum_if_known(amounts: Sequence[float | None]) -> float | None:
+    """None if one of them is unknown."""
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if len(known) == len(amounts) else None
 
 
 def _as_text(content: object) -> str:

@@ -33,20 +33,8 @@ from goent.evals.runner.run_preparation import (
 )
 from goent.evals.runner.trial_plan import RunSelection, used_targets
 from goent.evals.suites import EvalCase, GraderSpec, Suite, TargetSpec
+from goent.evals.targets.target_registry import TARGET_KINDS
 from goent.evals.targets.target_settings import target_folder
-
-# What a target of one of these kinds may say without doing anything by itself.
-HARMLESS_SETTINGS: Final[Mapping[str, frozenset[str]]] = {
-    "mock": frozenset({"*"}),
-    "replay": frozenset({"*"}),
-    "goent": frozenset({"subprovider", "model", "method", "timeout_seconds", "race"}),
-    "opencode": frozenset(
-        {
-            *("model", "variant", "agent", "system_prompt", "timeout_seconds"),
-            *("startup_timeout_seconds", "shared_server", "stream_logs", "profile"),
-        }
-    ),
-}
 
 
 def evaluation_acts(
@@ -109,9 +97,9 @@ def _grader_actions(grader: GraderSpec) -> Iterator[str]:
 
 def _target_acts(spec: TargetSpec, project: Path, places: Iterable[Path]) -> Iterator[Act]:
     """One for each place that its command may run in, if other files of the project are named there."""
-    harmless = HARMLESS_SETTINGS.get(spec.kind, frozenset[str]())
+    harmless = TARGET_KINDS[spec.kind].harmless if spec.kind in TARGET_KINDS else frozenset[str]()
     told = {key: value for key, value in spec.settings.items() if key not in harmless}
-    if "*" in harmless or (spec.kind in HARMLESS_SETTINGS and not told):
+    if harmless and not told:
         return
     content = msgspec.json.encode((spec.kind, told), enc_hook=str, order="sorted")
     file, key = _shown_path(Path(spec.place.file), project), f"targets.{spec.name}"

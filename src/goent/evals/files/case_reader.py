@@ -238,7 +238,7 @@ def _read_matrix_entry(fields: SettingsFields) -> tuple[Mention, ...]:
 
 def reject_key(fields: SettingsFields, key: str) -> None:
     if fields.has(key):
-        fields.note_mistake(key, "is not supported; take it away")
+        fields.note_mistake(key, "is not supported; remove it")
 
 
 def _read_case(

@@ -49,13 +49,13 @@ def check_needs(
         for mention in mentioned[case.id]:
             if mention.name not in known:
                 others = tuple(name for name in known if name != case.id)
-                remedy = suggestion(mention.name, others) if others else "take it away"
+                remedy = suggestion(mention.name, others) if others else "remove it"
                 problems.note(
                     mention.place, f"no case of this suite has the id {mention.name!r}; {remedy}"
                 )
     for circle in _cycles({case.id: case.needs for case in cases}):
         first = next(one for one in mentioned[circle[0]] if one.name == circle[1])
-        problems.note(first.place, f"waits for itself: {' → '.join(circle)}; take one of them away")
+        problems.note(first.place, f"waits for itself: {' → '.join(circle)}; remove one of them")
 
 
 def _cycles(needs: dict[str, tuple[str, ...]]) -> Iterator[list[str]]:

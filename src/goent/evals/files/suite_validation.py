@@ -24,7 +24,7 @@ from goent.evals.files.target_reader import find_targets, read_targets
 from goent.evals.files.workspace_reader import is_folder
 from goent.evals.graders.grader_registry import GRADERS
 from goent.evals.suites import EvalCase, GraderSpec, Suite, TargetSpec
-from goent.evals.targets.target_settings import target_folder
+from goent.evals.targets.target_registry import TARGET_KINDS
 
 DEFAULT_TARGET_NAME: Final = "default"  # who is asked where nobody is named
 
@@ -72,7 +72,8 @@ def check_folders(
 ) -> None:
     """Where commands are run: their own folders are seen from the suite, those of checks from the targets."""
     for spec in _with_fallbacks(names, known):
-        for key, folder in _command_folders(spec, case):
+        kind = TARGET_KINDS.get(spec.kind)
+        for key, folder in kind.folders(spec, case) if kind else ():
             if not source.cached(("folder", folder), lambda at=folder: is_folder(at)):
                 place = config_place(spec.place).entry(key)
                 seen = ", as seen from the suite" if key == "cwd" else ""
@@ -91,16 +92,6 @@ def _with_fallbacks(names: Sequence[str], known: Mapping[str, TargetSpec]) -> It
     for name in names or usual:
         if name in known:
             yield from (known[one] for one in (name, *known[name].fallbacks) if one in known)
-
-
-def _command_folders(spec: TargetSpec, case: EvalCase) -> Iterator[tuple[str, Path]]:
-    if spec.kind != "cli":
-        return
-    if isinstance(cwd := spec.settings.get("cwd"), str):
-        yield "cwd", Path(case.place.file).parent.absolute() / cwd
-    check: object = spec.settings.get("healthcheck")
-    if isinstance(check, dict) and isinstance(cwd := check.get("cwd"), str):  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] (from a file)
-        yield "healthcheck.cwd", target_folder(spec) / cwd
 
 
 def unknown_target(name: str, known: Mapping[str, TargetSpec]) -> str:

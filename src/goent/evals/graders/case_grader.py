@@ -23,13 +23,12 @@ from goent.evals.graders.findings import (
     judge_cost,
     reaches,
     required_grader_failed,
-    sum_if_known,
     to_grade,
 )
 from goent.evals.graders.grader_kind import AsyncGrader, GraderTools
 from goent.evals.graders.grader_registry import GRADERS, GraderPath, all_graders
 from goent.evals.suites import CaseConversation, EvalCase, GraderSpec, SuiteLocation
-from goent.evals.traces import Trace, TracedMessage
+from goent.evals.traces import Trace, TracedMessage, sum_if_known
 
 log = logging.getLogger(__name__)
 

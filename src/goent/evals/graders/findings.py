@@ -8,7 +8,7 @@ from goent.domain.errors import GoentError
 from goent.domain.types import Value
 from goent.evals.eval_results import Assertion, CaseStatus, Grade, GradeVerdict, JudgeUsage
 from goent.evals.suites import EvalCase, GraderSpec
-from goent.evals.traces import Trace
+from goent.evals.traces import Trace, sum_if_known
 
 AGENTV_PASS = 0.8
 AGENTV_BORDERLINE = 0.6
@@ -187,9 +187,3 @@ def judge_cost(grades: Sequence[Grade]) -> float | None:
     """The cost of all judges, members' included; None if one is unknown."""
     costs = [grade.judging.cost_usd for grade in grades if grade.judging]
     return sum_if_known([*costs, *(judge_cost(grade.members) for grade in grades)])
-
-
-def sum_if_known(amounts: Sequence[float | None]) -> float | None:
-    """None if one of them is unknown."""
-    known = [amount for amount in amounts if amount is not None]
-    return sum(known) if len(known) == len(amounts) else None

@@ -13,10 +13,9 @@ from msgspec.structs import replace
 from goent.domain.errors import GoentError
 from goent.domain.types import Value
 from goent.evals.eval_ports import AttemptObserver, CaseAttempt, SilentObserver, TargetError
-from goent.evals.graders.findings import sum_if_known
 from goent.evals.graders.json_values import NO_KEYS, is_object
 from goent.evals.suites import EvalCase, GraderSpec, InputMessage, Retry
-from goent.evals.traces import TokenUsage, Trace, sum_usage
+from goent.evals.traces import TokenUsage, Trace, sum_if_known, sum_usage
 
 JUDGE_TIMEOUT_S = 300.0
 JUDGE_RETRY = Retry(max_retries=2)

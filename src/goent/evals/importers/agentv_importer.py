@@ -6,7 +6,7 @@ from typing import Final
 
 from goent.domain.errors import ConfigError
 from goent.evals.files.grader_reader import GRADER_LISTS
-from goent.evals.files.target_reader import COMMON_SETTINGS, TARGET_KINDS, snake_case
+from goent.evals.files.target_reader import COMMON_SETTINGS, snake_case
 from goent.evals.graders.grader_registry import GRADERS, grader_type
 from goent.evals.importers.import_documents import (
     ForeignTable,
@@ -21,7 +21,7 @@ from goent.evals.importers.import_documents import (
     read_json_lines,
     read_yaml,
 )
-from goent.evals.suites import AGENT_KINDS
+from goent.evals.targets.target_registry import TARGET_KINDS
 
 # Models that go-ent asks itself, by the names that providers have there and here.
 MODEL_PROVIDERS: Final[Mapping[str, str]] = {
@@ -73,11 +73,9 @@ def _convert_target(raw: ForeignTable, file: str, notes: list[str]) -> ForeignTa
     if "judge_target" in raw:
         raw = raw | {"grader_target": raw.pop("judge_target")}
     kind = str(raw.get("provider", "")).replace("_", "-")
-    dropped = (
-        {_BATCHING_KEY}
-        if kind in MODEL_PROVIDERS or kind in AGENT_KINDS
-        else {_BATCHING_KEY, _STATUSES_KEY}
-    )
+    known = TARGET_KINDS.get(kind)
+    has_status = kind in MODEL_PROVIDERS or (known and not known.no_status)
+    dropped = {_BATCHING_KEY} if has_status else {_BATCHING_KEY, _STATUSES_KEY}
     common: ForeignTable = {"name": name} | {
         key: value for key, value in raw.items() if key in COMMON_SETTINGS - dropped
     }
@@ -87,19 +85,17 @@ def _convert_target(raw: ForeignTable, file: str, notes: list[str]) -> ForeignTa
         left = raw.keys() - COMMON_SETTINGS - {"model"}
         notes += [f"{where}: {key}; go-ent has keys and addresses of its own" for key in left]
         return common | api_target(name, MODEL_PROVIDERS[kind], raw.get("model"))
-    if kind not in TARGET_KINDS:
+    if known is None:
         notes.append(f"{where}: the whole target, of provider {kind!r}; {_UNKNOWN_REMEDY}")
         return None
     if kind == "cli" and "command_template" in raw:
         raw = raw | {"command": raw.pop("command_template")}
-    settings: ForeignTable = {key: raw[key] for key in TARGET_KINDS[kind].names if key in raw}
-    for path, words in TARGET_KINDS[kind].mistakes(settings):
+    settings: ForeignTable = {key: raw[key] for key in known.setting_names if key in raw}
+    for path, words in known.mistakes(settings):
         key = path.partition(".")[0].partition("[")[0]
         if settings.pop(key, None) is not None:
             notes.append(f"{where}: {key}, which {words}")
-    notes += [
-        f"{where}: {key}" for key in raw.keys() - COMMON_SETTINGS - set(TARGET_KINDS[kind].names)
-    ]
+    notes += [f"{where}: {key}" for key in raw.keys() - COMMON_SETTINGS - set(known.setting_names)]
     notes += [f"{where}: {key}" for key in sorted(dropped) if key in raw]
     return common | {"provider": kind} | settings
 

@@ -24,7 +24,7 @@ from goent.evals.reports.trial_evidence import (
     reason_from_evidence,
     short_reason,
 )
-from goent.evals.traces import Trace, TracedCall
+from goent.evals.traces import Trace, TracedCall, sum_if_known
 
 MAX_TEXT = 6000
 MAX_VALUE = 1500  # characters of an argument, a reply, a piece of evidence
@@ -355,8 +355,8 @@ def _case_line(
     key: CaseKey, trials: Sequence[Row], why: str, place: str, inside: Markup | None
 ) -> Markup:
     state = case_state(trials)
-    cost = _known_total([row.cost_usd for row in trials])
-    time = _known_total([row.duration_ms for row in trials])
+    cost = sum_if_known([row.cost_usd for row in trials])
+    time = sum_if_known([row.duration_ms for row in trials])
     mean = _mean_score(trials)
     each = None if time is None else time / len(trials)
     name = f"{key.suite} / {key.test_id}" if key.suite else key.test_id
@@ -427,8 +427,3 @@ def _worst_first(trials: Sequence[Row]) -> list[Row]:
 def _mean_score(trials: Sequence[Row]) -> float:
     scored = [row.score for row in trials if row.scored]
     return fmean(scored) if scored else 0.0
-
-
-def _known_total(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None

@@ -3,21 +3,19 @@
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
 from goent.config.provider_settings import SHORT_NAMES, known_backend
 from goent.config.settings_loader import load_settings
 from goent.domain.errors import ConfigError
 from goent.domain.types import Value
-from goent.evals.files.target_reader import TARGET_KINDS
 from goent.evals.graders.grader_registry import judge_names, needs_judge
 from goent.evals.runner.eval_run import EvalLimits
 from goent.evals.runner.open_targets import parallel_limits
 from goent.evals.runner.run_preparation import PreparedRun, prepare_run
 from goent.evals.runner.trial_plan import RunSelection, Trial, used_targets
 from goent.evals.suites import TargetSpec, WorkspaceSpec
-from goent.evals.targets.fixture_targets import ReplayTarget
 from goent.evals.targets.opencode_target_settings import port_conflicts
+from goent.evals.targets.target_registry import TARGET_KINDS, target_kind
 
 
 def find_judges(prepared: PreparedRun) -> dict[str, TargetSpec]:
@@ -76,10 +74,6 @@ def _judge(name: str, specs: Mapping[str, TargetSpec]) -> TargetSpec | None:
     return TargetSpec(name=name, kind="goent", settings=settings)
 
 
-# The project's settings say how the one is asked, and which variables are keys that the other must not see.
-KINDS_WITH_SETTINGS: Final = ("opencode", "cli")
-
-
 def prepare_checked_run(
     paths: Sequence[Path],
     environ: Mapping[str, str],
@@ -101,9 +95,10 @@ def prepare_checked_run(
         check_judges(judges, prepared.specs, project, environ)
     for spec in needed.values():
         with _collect_mistakes(mistakes):
-            _check_target(spec)
+            target_kind(spec).check(spec)
     mistakes += port_conflicts(needed.values())
-    if any(spec.kind in KINDS_WITH_SETTINGS for spec in needed.values()):
+    kinds = [TARGET_KINDS[spec.kind] for spec in needed.values() if spec.kind in TARGET_KINDS]
+    if any(kind.reads_settings for kind in kinds):
         with _collect_mistakes(mistakes):
             load_settings(project, environ)
     if mistakes:
@@ -150,24 +145,6 @@ def _collect_mistakes(mistakes: list[str]) -> Generator[None]:
         yield
     except ConfigError as error:
         mistakes.append(str(error))
-
-
-def _check_target(spec: TargetSpec) -> None:
-    if spec.kind not in TARGET_KINDS:
-        raise unsupported_target(spec)
-    if spec.kind == "replay":
-        ReplayTarget(spec)  # its recordings must be there, and be some
-
-
-def unsupported_target(spec: TargetSpec) -> ConfigError:
-    """Why nobody can open this target."""
-    return ConfigError(
-        f"{spec.place.file}:{spec.place.line or 1}: target {spec.name!r}: go-ent cannot ask {spec.kind!r}; "
-        f"use {', '.join(TARGET_KINDS)}"
-    )
-
-
-UNCONFINED_KIND: Final = "cli"  # the kind of target that is a command of the user's own
 
 
 class DryRunTarget(Value, frozen=True, kw_only=True):
@@ -231,7 +208,7 @@ def describe_run(prepared: PreparedRun, bounds: EvalLimits, out: Path | None) ->
         targets=tuple(_dry_run_target(used[name], prepared, at_once[name]) for name in asked),
         judges={name: spec.kind for name, spec in judges.items()},
         unconfined=tuple(
-            name for name, spec in {**used, **judges}.items() if spec.kind == UNCONFINED_KIND
+            name for name, spec in {**used, **judges}.items() if not target_kind(spec).is_confined
         ),
         cases=_dry_run_cases(prepared),
         timeout_s=bounds.timeout_s,

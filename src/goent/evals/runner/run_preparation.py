@@ -21,7 +21,7 @@ from goent.evals.reports.report_text import left_out_text
 from goent.evals.runner.run_folder import RunManifest, StoredRun, read_manifest, utc_now
 from goent.evals.runner.trial_plan import MAX_NAMES, RunSelection, Trial, plan_trials, used_targets
 from goent.evals.suites import EvalCase, GraderSpec, Suite, TargetSpec, WorkspaceSpec
-from goent.evals.targets.target_settings import target_folder
+from goent.evals.targets.target_registry import TARGET_KINDS, is_agent
 from goent.system.plain_files import LARGE_FILE, read_plain
 
 
@@ -32,7 +32,12 @@ def find_materials(
     found = [
         *read,
         *(path for case in cases for path in _case_files(case)),
-        *(path for spec in specs for path in _target_files(spec)),
+        *(
+            path
+            for spec in specs
+            if spec.kind in TARGET_KINDS
+            for path in TARGET_KINDS[spec.kind].files(spec)
+        ),
     ]
     return tuple(dict.fromkeys(path.resolve() for path in found))
 
@@ -83,11 +88,6 @@ def _workspace_files(workspace: WorkspaceSpec) -> Iterator[Path]:
     for hook in hooks:
         if hook and hook.cwd:
             yield from _command_files(hook.command, hook.cwd)
-
-
-def _target_files(spec: TargetSpec) -> Iterator[Path]:
-    if spec.kind == "replay":
-        yield target_folder(spec) / str(spec.settings.get("fixtures"))
 
 
 def _command_files(command: Iterable[str], here: Path) -> Iterator[Path]:
@@ -196,7 +196,7 @@ def _dependency_warnings(trials: Sequence[Trial], wanted: RunSelection) -> Itera
 
 def uses_sandbox(trials: Iterable[Trial], specs: Iterable[TargetSpec]) -> bool:
     """Whether anything is started confined: an agent, a hook or a script grader."""
-    return any(spec.is_agent for spec in specs) or any(_has_commands(one.case) for one in trials)
+    return any(map(is_agent, specs)) or any(_has_commands(one.case) for one in trials)
 
 
 def _has_commands(case: EvalCase) -> bool:

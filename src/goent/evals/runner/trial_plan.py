@@ -11,10 +11,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from goent.domain.errors import ConfigError
-from goent.domain.types import ONE_TURN_METHODS, Value
+from goent.domain.types import Value
 from goent.evals.eval_results import CaseKey
 from goent.evals.files.suite_validation import unknown_target
 from goent.evals.suites import CaseConversation, EvalCase, Suite, TargetSpec, Trials
+from goent.evals.targets.target_registry import TARGET_KINDS
 
 
 def with_dependencies(chosen: Collection[str], cases: Sequence[EvalCase]) -> frozenset[str]:
@@ -228,17 +229,15 @@ def _case_place(case: EvalCase) -> str:
 
 
 def _conversation_obstacle(spec: TargetSpec, talk: CaseConversation) -> str | None:
-    """In words that name what could be done; None if nothing is in the way."""
+    """Why it cannot have this conversation, with a remedy."""
     who = f"target {spec.name!r} of the kind {spec.kind!r}"
-    method = spec.settings.get("method")
-    if spec.kind == "goent" and spec.settings.get("race"):
-        return f"{who} lets several workers race, and a conversation is with one: take `race` away"
-    if spec.kind == "goent" and method in ONE_TURN_METHODS:
-        return f"{who} works by the method {method!r}, which has one turn: name another `method`"
-    if spec.is_agent and talk.window is not None:
+    kind = TARGET_KINDS.get(spec.kind)
+    if kind and (why := kind.conversation_obstacle(spec)):
+        return f"{who} {why}"
+    if kind and kind.is_agent and talk.window is not None:
         return (
-            f"{who} remembers all that was said: take `window_size` away, or ask a target that "
-            "is told the history, such as one of the kind 'cli'"
+            f"{who} remembers the whole conversation: remove `window_size`, or use a target that "
+            "gets the history each turn, such as one of the kind 'cli'"
         )
     return None
 

@@ -44,6 +44,7 @@ from goent.evals.traces import (
     TracedMessage,
     TracedTurn,
     TraceWorker,
+    sum_if_known,
     sum_usage,
 )
 
@@ -152,8 +153,8 @@ class ConversationAttempt:
         return Trace(
             messages=tuple(self._messages),
             usage=sum_usage(trace.usage for trace in made),
-            cost_usd=_known_total([trace.cost_usd for trace in made]),
-            duration_ms=_known_total([turn.duration_ms for turn in self._turns]),
+            cost_usd=sum_if_known([trace.cost_usd for trace in made]),
+            duration_ms=sum_if_known([turn.duration_ms for turn in self._turns]),
             llm_calls=sum(calls) if len(calls) == len(made) else None,
             start_time=self._turns[0].start_time,
             end_time=self._turns[-1].end_time,
@@ -229,7 +230,7 @@ class _TurnWitness:
     def usage_changed(self, usage: TokenUsage | None, cost_usd: float | None) -> None:
         self._witness.usage_changed(
             sum_usage([usage, *(trace.usage for trace in self._made)]),
-            _known_total([cost_usd, *(trace.cost_usd for trace in self._made)]),
+            sum_if_known([cost_usd, *(trace.cost_usd for trace in self._made)]),
         )
 
     def log_started(self, chosen: StreamLogFile) -> None:
@@ -241,12 +242,6 @@ class _TurnWitness:
 
 def _judging_cost_usd(turns: Sequence[CaseGrade | None]) -> float | None:
     return total_judge_cost([graded for graded in turns if graded is not None])
-
-
-def _known_total(amounts: Sequence[float | None]) -> float | None:
-    """None if one of them is not known."""
-    known = [amount for amount in amounts if amount is not None]
-    return sum(known) if len(known) == len(amounts) else None
 
 
 def _only_worker(workers: Sequence[TraceWorker | None]) -> TraceWorker | None:
