@@ -152,7 +152,7 @@ async def test_a_server_that_a_command_needs_must_answer(tmp_path: Path) -> None
         port = listener.extra(anyio.abc.SocketAttribute.local_port)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(listener.serve, answer)
-            for path, words in (("ok", ""), ("no", "said 503")):
+            for path, words in (("ok", ""), ("no", "answered 503")):
                 check = {"url": f"http://127.0.0.1:{port}/{path}"}
                 target = cli("echo hi > {OUTPUT_FILE}", healthcheck=check)
                 if words:

@@ -6,14 +6,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from goent.config.settings_tree import (
-    Items,
-    Problems,
-    SettingPlace,
-    Table,
-    read_table,
-    suggestion,
-)
+from goent.config.settings_tree import Items, Problems, SettingPlace, Table, read_table, suggestion
 from goent.domain.errors import ConfigError
 from goent.domain.types import Value
 from goent.evals.files.case_reader import TargetAlias, check_graders

@@ -8,12 +8,7 @@ from datetime import date, datetime
 from typing import Final, Literal
 
 from goent.evals.eval_results import Assertion
-from goent.evals.graders.findings import (
-    GraderFinding,
-    GraderInput,
-    InvalidGrader,
-    single_check,
-)
+from goent.evals.graders.findings import GraderFinding, GraderInput, InvalidGrader, single_check
 from goent.evals.graders.grader_kind import (
     GraderCheck,
     GraderKind,

@@ -190,11 +190,7 @@ async def _read_in_thread(
 ) -> GraderFinding:
     """Raises `UnusableReply`. In a thread: an agent controls how much the reply is compared with."""
     read = partial(
-        read_reply,
-        reply,
-        evidence=_agent_outputs(look),
-        items=wording.items,
-        compat=look.compat,
+        read_reply, reply, evidence=_agent_outputs(look), items=wording.items, compat=look.compat
     )
     return await to_thread.run_sync(read)
 

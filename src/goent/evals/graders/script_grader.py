@@ -89,8 +89,7 @@ async def code_grader(look: GraderInput, tools: GraderTools) -> GraderFinding:
     script = read_grader_settings(look.spec, ScriptSettings)
     if look.trace.workspace_removed and _uses_workspace(script, look):
         return broken_finding(
-            f"{look.spec.name}: {WORKSPACE_REMOVED}",
-            error=f"{look.spec.name}: {WORKSPACE_REMOVED}",
+            f"{look.spec.name}: {WORKSPACE_REMOVED}", error=f"{look.spec.name}: {WORKSPACE_REMOVED}"
         )
     try:
         async with tools.turn:
@@ -227,12 +226,7 @@ def _trace_events(messages: Sequence[TracedMessage]) -> Iterator[Mapping[str, ob
     for number, message in enumerate(messages):
         own = f"message-{number}"
         said = {"role": message.role, "content": message.content}
-        yield {
-            "event_id": own,
-            "type": "message",
-            "timestamp": message.start_time,
-            "message": said,
-        }
+        yield {"event_id": own, "type": "message", "timestamp": message.start_time, "message": said}
         for place, call in enumerate(message.tool_calls):
             yield from _call_events(call, own, f"{own}-tool-{place}")
         if message.role == "assistant" and message.parent is None and message.content:
