@@ -74,7 +74,7 @@ async def test_a_grader_that_names_its_judge_gets_him(tmp_path: Path):
     ("judge", "told"),
     [
         ("", r"x\.eval\.yaml:1: case 'a' needs a judge; name one by --judge"),
-        ("nobody", "no judge is called 'nobody'; name a target"),
+        ("nobody", "unknown judge 'nobody'; name a target"),
     ],
 )
 async def test_that_nobody_can_judge_is_known_before_anything_runs(

@@ -1,4 +1,4 @@
-"""Checks before a run who answers and who judges, and describes the run without starting it."""
+"""Checks targets and judges before a run, and describes the run without starting it."""
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,9 +19,9 @@ from goent.evals.targets.target_registry import TARGET_KINDS, target_kind
 
 
 def find_judges(prepared: PreparedRun) -> dict[str, TargetSpec]:
-    """All who may be asked to judge: targets, and models that are called by provider and name.
+    """All possible judges: targets, and models as `provider/model`.
 
-    Raises one `ConfigError` for those who are not known, and for cases that need one where nobody is named.
+    Raises one `ConfigError` for unknown judges, and for cases that need a judge and have none.
     """
     used = {trial.target for trial in prepared.trials}
     named = {
@@ -44,7 +44,7 @@ def find_judges(prepared: PreparedRun) -> dict[str, TargetSpec]:
 
 
 def default_judge(prepared: PreparedRun, trial: Trial) -> str | None:
-    """Who judges where the grader names nobody."""
+    """The judge where the grader names none."""
     spec = prepared.specs.get(trial.target)
     return (spec and spec.grader_target) or prepared.manifest.wanted.judge or None
 
@@ -59,7 +59,7 @@ def _missing_judge_text(trial: Trial) -> str:
 
 def _unknown_judge_text(name: str, specs: Mapping[str, TargetSpec]) -> str:
     return (
-        f"no judge is called {name!r}; name a target ({', '.join(sorted(specs)) or 'there are none'}) "
+        f"unknown judge {name!r}; name a target ({', '.join(sorted(specs)) or 'there are none'}) "
         "or a model as provider/model"
     )
 
@@ -82,9 +82,9 @@ def prepare_checked_run(
     project: Path,
     targets_file: Path | None = None,
 ) -> PreparedRun:
-    """As `prepare`; whoever is needed to answer or to judge is known, and can be asked. Raises `ConfigError`.
+    """As `prepare_run`, with targets and judges checked. Raises `ConfigError`.
 
-    `project` is the one whose settings a run obeys.
+    The settings of `project` apply to the run.
     """
     prepared = prepare_run(paths, environ, wanted, targets_file=targets_file)
     mistakes: list[str] = []
@@ -112,9 +112,9 @@ def check_judges(
     project: Path,
     environ: Mapping[str, str],
 ) -> None:
-    """Those who are no targets are models of providers that there could be. Raises `ConfigError`.
+    """Raises `ConfigError` for judges that are neither targets nor models of a known provider.
 
-    A daemon may have keys that we have not: only a name that nobody knows is refused.
+    The daemon may have keys that are missing here, so only unknown names are refused.
     """
     models = [name for name in judges if name not in targets]
     if not models:
@@ -133,7 +133,7 @@ def check_judges(
     if strange:
         raise ConfigError(
             "\n".join(
-                f"judge {name!r}: no provider is called {provider!r}; {there}"
+                f"judge {name!r}: unknown provider {provider!r}; {there}"
                 for name, provider in strange.items()
             )
         )
@@ -148,7 +148,7 @@ def _collect_mistakes(mistakes: list[str]) -> Generator[None]:
 
 
 class DryRunTarget(Value, frozen=True, kw_only=True):
-    """Who would be asked: `to_make` of its `trials` now, so many at once, and who stands in for it."""
+    """A target: `to_make` of its `trials` would be made now, `at_once` in parallel."""
 
     name: str
     kind: str
@@ -159,10 +159,7 @@ class DryRunTarget(Value, frozen=True, kw_only=True):
 
 
 class DryRunCase(Value, frozen=True, kw_only=True):
-    """A case: by whom, how often by each, how it is graded and by which judges, and what its directory begins with.
-
-    `turns` of a conversation; `after` are the cases that it waits for.
-    """
+    """A case, its targets, trials, graders, judges and workspace; `after` are the cases it depends on."""
 
     suite: str
     test_id: str
@@ -178,9 +175,9 @@ class DryRunCase(Value, frozen=True, kw_only=True):
 
 
 class DryRun(Value, frozen=True, kw_only=True):
-    """A run that was not begun. `out` is None where a new folder would be made; `budgets_usd` are those of suites.
+    """A run that was not started. `out` is None for a new folder; `budgets_usd` are those of suites.
 
-    `unconfined` are those who would be asked by a command that no sandbox confines.
+    `unconfined` are targets that run outside the sandbox.
     """
 
     trials: int
@@ -197,7 +194,6 @@ class DryRun(Value, frozen=True, kw_only=True):
 
 
 def describe_run(prepared: PreparedRun, bounds: EvalLimits, out: Path | None) -> DryRun:
-    """Nothing is started and nothing is made for it."""
     used = used_targets(prepared.trials, prepared.specs)
     at_once = parallel_limits(used, prepared.trials, workers=bounds.workers)
     asked = dict.fromkeys(trial.target for trial in prepared.trials)
