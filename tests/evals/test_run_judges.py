@@ -94,5 +94,5 @@ async def test_a_judge_whose_price_nobody_knows_is_told(tmp_path: Path):
     found, watched = await rows(tmp_path, judge="kind", budget_usd=1.5)
     assert len(found) == 1  # what is known of it counts
     assert watched.warnings == [
-        "what the judge of 'coder' costs is not known: the budget cannot count it"
+        "the cost of the judge of 'coder' is unknown, so the budget cannot count it"
     ]

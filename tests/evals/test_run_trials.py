@@ -283,7 +283,7 @@ async def test_a_budget_that_cannot_see_the_costs_says_so_once(tmp_path: Path) -
 
     await stage.run([suite(case("a"), case("b"))], bounds=EvalLimits(budget_usd=1))
 
-    assert stage.watched.warnings == ["what 'one' costs is not known: the budget cannot count it"]
+    assert stage.watched.warnings == ["the cost of 'one' is unknown, so the budget cannot count it"]
 
 
 async def test_a_resumed_run_repeats_nothing_that_has_a_row(tmp_path: Path) -> None:

@@ -27,8 +27,8 @@ from goent.evals.eval_ports import (
     DaemonRefused,
     EvalDaemon,
     EvalTarget,
+    ForwardingObserver,
     OpenDaemon,
-    StreamLogFile,
     TargetError,
 )
 from goent.evals.suites import AskPolicy, EvalCase, TargetSpec, prompt_text
@@ -40,7 +40,6 @@ from goent.evals.targets.target_settings import (
     settings_mistakes,
 )
 from goent.evals.traces import (
-    PermissionDecision,
     TokenUsage,
     Trace,
     TracedMessage,
@@ -147,11 +146,11 @@ def _case_files(case: EvalCase) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(str, files)))
 
 
-class RacerObserver:
+class RacerObserver(ForwardingObserver):
     """Observes one racer: reports the messages of the racer with most of them, and the usage of all."""
 
     def __init__(self, witness: AttemptObserver, all_: "list[RacerObserver]") -> None:
-        self._witness = witness
+        super().__init__(witness)
         self._racers = all_
         self.messages: dict[int, TracedMessage] = {}
         self.spending: RaceSpending | None = None
@@ -164,24 +163,15 @@ class RacerObserver:
             return
         fresh = {number: message} if ahead is self else self.messages
         for each, whole in fresh.items():
-            self._witness.message(each, whole)
+            super().message(each, whole)
 
     def usage_changed(self, usage: TokenUsage | None, cost_usd: float | None) -> None:
         self.spending = RaceSpending(usage=usage, cost_usd=cost_usd)
         in_all = total_spending([one.spending for one in self._racers if one.spending])
-        self._witness.usage_changed(in_all.usage, in_all.cost_usd)
+        super().usage_changed(in_all.usage, in_all.cost_usd)
 
     def _leader(self) -> "RacerObserver":
         return max(self._racers, key=lambda one: len(one.messages))
-
-    def permission_decided(self, decision: PermissionDecision) -> None:
-        self._witness.permission_decided(decision)
-
-    def log_started(self, chosen: StreamLogFile) -> None:
-        self._witness.log_started(chosen)
-
-    def warn(self, text: str) -> None:
-        self._witness.warn(text)
 
 
 class RaceSpending(Value, frozen=True, kw_only=True):
