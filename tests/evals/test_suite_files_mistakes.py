@@ -292,7 +292,7 @@ def test_a_missing_file_of_a_message_is_a_mistake(tmp_path: Path) -> None:
         ("{repository: ., ref: --force}", "ref: '--force' is not the name of a commit"),
         ("{ref: main}", "ref: needs a repository"),
         ("{repository: 'git@h:x', template: .}", "repository: cannot be used with `template`"),
-        ("{repository: .}", "is in no git repository; use `template` for a folder that is none"),
+        ("{repository: .}", "is not in a git repository; use `template` for a plain folder"),
     ],
 )
 def test_a_workspace_that_cannot_be_made_is_a_mistake(

@@ -58,7 +58,7 @@ def repository(tmp_path: Path) -> Path:
         ("{template: here, hooks: {before_each: {command: [./no]}}}", "no file './no' in 'here'"),
         ("{hooks: {after_each: {}}}", "after_each.command: is missing; write what to run"),
         ("{hooks: {before_all: {reset: often}}}", "reset: unknown reset 'often'"),
-        ("{repository: here}", "repository: 'here' is in no git repository; use `template`"),
+        ("{repository: here}", "repository: 'here' is not in a git repository; use `template`"),
         ("{repository: empty}", "repository: 'empty' has no commit yet"),
         ("{repository: repo, ref: v9}", "ref: there is no commit 'v9' in 'repo/.git'"),
         (
