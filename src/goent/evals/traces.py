@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
+import msgspec
 from msgspec.structs import replace
 
 from goent.domain.types import Method, Value
@@ -220,6 +221,4 @@ def sum_if_known(amounts: Sequence[float | None]) -> float | None:
 def _as_text(content: object) -> str:
     if isinstance(content, str):
         return content
-    import msgspec  # noqa: PLC0415 (rare)
-
     return msgspec.json.encode(content).decode()

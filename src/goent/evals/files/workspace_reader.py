@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
+import anyio
+
 from goent.config.settings_tree import (
     Items,
     Mention,
@@ -19,10 +21,14 @@ from goent.config.settings_tree import (
     merge_tables,
     read_table,
 )
+from goent.domain.errors import EnvironmentTrouble, RequestError
 from goent.domain.types import Value
 from goent.evals.files.file_source import FileSource
 from goent.evals.files.grader_reader import accept_all
 from goent.evals.suites import Hook, WorkspaceSpec
+from goent.evals.workspaces.workspace_changes import NO_REPOSITORY
+from goent.git.git_command import Git
+from goent.git.repository import NoRepository, find_checkout
 
 HOOK_NAMES: Final = ("before_all", "before_each", "after_each", "after_all")
 DEFAULT_HOOK_TIMEOUT_S: Final = 120.0
@@ -195,8 +201,6 @@ def _find_mistakes(
     repository: str, ref: str, environ: Mapping[str, str]
 ) -> tuple[tuple[str, str], ...]:
     """Mistakes in a local repository: `repository` or `ref`, and why."""
-    import anyio  # noqa: PLC0415 (few suites clone anything)
-
     # Files may be read inside an event loop, where nothing can be awaited.
     with ThreadPoolExecutor(1) as apart:
         return apart.submit(
@@ -207,11 +211,6 @@ def _find_mistakes(
 async def _find_mistakes_async(
     folder: Path, ref: str, environ: Mapping[str, str]
 ) -> tuple[tuple[str, str], ...]:
-    from goent.domain.errors import EnvironmentTrouble, RequestError  # noqa: PLC0415 (the same)
-    from goent.evals.workspaces.workspace_changes import NO_REPOSITORY  # noqa: PLC0415 (the same)
-    from goent.git.git_command import Git  # noqa: PLC0415 (the same)
-    from goent.git.repository import NoRepository, find_checkout  # noqa: PLC0415 (the same)
-
     git = Git(folder, environ)
     key = "repository"
     try:
