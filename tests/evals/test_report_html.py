@@ -170,7 +170,7 @@ def test_an_attempt_that_was_cut_off_shows_why_and_what_there_was(tmp_path: Path
     lost = [row for row in rows if not row.scored]
     assert lost
     page = page_of(lost, tmp_path)
-    assert "The attempt failed. It was cut off: what follows is what there was." in page.text
+    assert "The attempt failed. It was cut off; this is the partial trace." in page.text
     assert "timeout: not done after 300 s" in page.text
     assert "Pass rate none" in page.text
 
