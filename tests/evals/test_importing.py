@@ -100,7 +100,7 @@ def test_a_suite_of_the_first_dialect_and_its_targets(tmp_path: Path) -> None:
         "target 'judge': not carried over: the whole target, of provider 'azure'",
         "target 'default': not carried over: grader_target 'judge', which was not converted",
         "target 'default': not carried over: verboze",
-        "target 'model': not carried over: api_key; go-ent has keys",
+        "target 'model': not carried over: api_key; keys and addresses are in",
         "target 'm': not carried over: retry_status_codes",
     ):
         assert any(expected in note for note in (*told.notes, *told.lost_checks)), (expected, told)
