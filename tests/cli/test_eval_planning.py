@@ -248,7 +248,7 @@ def test_whoever_is_asked_next_is_named(desk: Desk, folder: Path):
     assert "↻ demo / one · echo, now other is asked: command_failed" in told.err
     assert " again in " not in told.err
     more = desk.go_ent(*run[:-2], "--out", "out", "--resume")
-    assert "(--trials 1 then, none now): ask for the same" in more.err
+    assert "(--trials 1 then, none now): use the same options" in more.err
     dry = desk.go_ent(*run, "--out", "out", "--resume", "--dry-run")
     assert "0 trials of 1 case, 1 is there already: nothing was started" in dry.out
     assert "a new folder in .goent/evals" in desk.go_ent(*run, "--dry-run").out
