@@ -21,6 +21,7 @@ from goent.composition.app import open_app
 from goent.domain import errors
 from goent.domain.errors import WorkerError
 from goent.domain.events import AnyEvent
+from goent.evals.graders.grader_registry import GRADERS
 from goent.mcp.server import DESCRIPTIONS
 from goent.operations.operation_table import Operation
 
@@ -55,6 +56,7 @@ def rewritten(page: str) -> str:
         "events": _events,
         "commands": _commands,
         "failures": _failures,
+        "graders": _graders,
     }
     for name, lines in parts.items():
         begin, end = f"<!-- generated: {name} -->", f"<!-- end of {name} -->"
@@ -106,6 +108,17 @@ def _values(operations: Sequence[Operation]) -> Iterator[str]:
         fields = "<br>".join(f"`{f.encode_name}`: {_type(f.type)}" for f in _fields(kind))
         yield f"| {_named(kind)} | {_summary(kind)} | {fields} |"
         waiting += [inner for field in _fields(kind) for inner in _structs(field.type)]
+
+
+def _graders() -> Iterator[str]:
+    yield "| type | also | settings | score |"
+    yield "|---|---|---|---|"
+    for kind in GRADERS.values():
+        also = ", ".join(f"`{alias}`" for alias in kind.aliases)
+        settings = ", ".join(
+            f"`{name}`{' (needed)' if name in kind.required else ''}" for name in kind.setting_names
+        )
+        yield f"| `{kind.name}` | {also} | {settings} | {kind.score} |"
 
 
 def _events() -> Iterator[str]:

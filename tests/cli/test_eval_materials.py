@@ -67,7 +67,7 @@ def test_every_file_that_a_run_is_made_of_is_told_when_it_has_changed(
         told = [line for line in capsys.readouterr().err.splitlines() if "has changed" in line]
         named = folder / ("sample" if name.startswith("sample") else name)
         assert len(told) == 1, (name, told)
-        assert f"{named} has changed since: what was finished stays as it was" in told[0]
+        assert f"{named} has changed since: finished trials keep their results" in told[0]
 
     (folder / "sample" / "deep" / "b.txt").rename(folder / "sample" / "deep" / "c.txt")
     run_cli([*RUN, "--resume"])

@@ -161,12 +161,12 @@ def test_of_a_run_that_is_there_only_the_rest_would_be_made(desk: Desk, folder: 
     [
         ((), "judged.eval.yaml:2: execution.target: there is no target 'nobody'"),
         (("--target", "other"), "case 'one' needs a judge; name one by --judge"),
-        (("--target", "other", "--judge", "nobody"), "no judge is called 'nobody'"),
+        (("--target", "other", "--judge", "nobody"), "unknown judge 'nobody'"),
         (
             ("--target", "other", "--judge", "foo/bar"),
-            "judge 'foo/bar': no provider is called 'foo'",
+            "judge 'foo/bar': unknown provider 'foo'",
         ),
-        (("--target", "other", "--judge", "far"), "target 'far': go-ent cannot ask 'azure'"),
+        (("--target", "other", "--judge", "far"), "target 'far': go-ent cannot run 'azure'"),
         (("--target", "tape", "--judge", "other"), "gone.jsonl: cannot be read"),
         (("--target", "other", "--judge", "other", "--targets", "none.yaml"), "none.yaml"),
     ],
@@ -219,7 +219,7 @@ def test_a_folder_that_cannot_be_made_is_refused_before(desk: Desk, out: str):
     run = ("run", "demo.eval.yaml", "--target", "other", "--out", out)
     dry = desk.go_ent(*run, "--dry-run")
     assert dry.code == 2
-    assert "is no folder that a run could be kept in: " in dry.err
+    assert "cannot hold a run: " in dry.err
     assert desk.go_ent(*run).code == 2
 
 
@@ -248,7 +248,7 @@ def test_whoever_is_asked_next_is_named(desk: Desk, folder: Path):
     assert "↻ demo / one · echo, retrying on other: command_failed" in told.err
     assert " again in " not in told.err
     more = desk.go_ent(*run[:-2], "--out", "out", "--resume")
-    assert "(--trials 1 then, none now): ask for the same" in more.err
+    assert "(--trials 1 then, none now): use the same options" in more.err
     dry = desk.go_ent(*run, "--out", "out", "--resume", "--dry-run")
     assert "0 trials of 1 case, 1 already made: nothing was started" in dry.out
     assert "a new folder in .goent/evals" in desk.go_ent(*run, "--dry-run").out

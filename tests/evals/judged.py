@@ -7,7 +7,8 @@ from sandboxed import eval_commands
 
 from goent.domain.errors import GoentError
 from goent.evals.eval_results import CaseGrade
-from goent.evals.graders.case_grader import ask_and_grade, async_graders
+from goent.evals.graders.case_grader import ask_and_grade
+from goent.evals.graders.grader_kind import GraderTools
 from goent.evals.graders.target_judge import Judgement, JudgeQuestion
 from goent.evals.suites import EvalCase, GraderSpec, InputMessage, SuiteDialect
 from goent.evals.traces import TokenUsage, Trace, TracedCall, TracedMessage
@@ -67,5 +68,5 @@ async def judged(
         trace or a_trace(),
         threshold=0.8,
         compat=compat,
-        askers=async_graders(eval_commands({"PATH": "/usr/bin:/bin"}), judge),
+        tools=GraderTools(commands=eval_commands({"PATH": "/usr/bin:/bin"}), judge=judge),
     )

@@ -13,7 +13,7 @@ from goent.evals.eval_ports import (
     StreamLogFile,
 )
 from goent.evals.eval_results import CaseGrade, Row
-from goent.evals.graders.case_grader import ask_and_grade
+from goent.evals.graders.case_grader import grade
 from goent.evals.runner.attempt_recorder import RunPlan
 from goent.evals.runner.eval_run import EvalLimits, EvalServices, evaluate
 from goent.evals.runner.open_targets import OpenTargets, parallel_limits
@@ -194,6 +194,4 @@ class Stage:
 
 
 async def graded(trial: Trial, trace: Trace) -> CaseGrade:
-    return await ask_and_grade(
-        trial.case, trace, threshold=trial.threshold, compat=False, askers={}
-    )
+    return grade(trial.case, trace, threshold=trial.threshold, compat=False)

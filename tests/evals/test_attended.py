@@ -131,7 +131,7 @@ async def test_those_who_ask_at_once_keep_to_the_limit(project: Path):
     async with runs_of(project) as runs:
         begun, refused = await at_once(runs, *[request] * (PARALLEL_RUNS + 2))
         assert len({one.run_id for one in begun}) == len(begun) == PARALLEL_RUNS
-        assert [f"{PARALLEL_RUNS} evaluations run already" in why for why in refused] == [
+        assert [f"{PARALLEL_RUNS} evaluations are running already" in why for why in refused] == [
             True,
             True,
         ]
@@ -145,7 +145,7 @@ async def test_a_run_is_gone_on_with_by_one_of_those_who_ask_at_once(project: Pa
         (project.parent / "go").touch()
         begun, refused = await at_once(runs, *[EvalRunRequest(resume=first.run_id)] * 3)
         assert [one.run_id for one in begun] == [first.run_id]
-        assert ["still goes on" in why for why in refused] == [True, True]
+        assert ["is still running" in why for why in refused] == [True, True]
         assert (await status(runs, first.run_id, wait_s=60)).state == "finished"
 
 
@@ -176,12 +176,12 @@ async def test_mistakes_in_the_files_are_told_before_anything_is_begun(project: 
         ({"suites": ("../other.eval.yaml",)}, "outside of the project"),
         ({"suites": ("link.eval.yaml",)}, "outside of the project"),
         ({"suites": ("none.eval.yaml",)}, "does not exist"),
-        ({"suites": ()}, "no suite is named"),
+        ({"suites": ()}, "no suites given"),
         ({"out": "/tmp/elsewhere"}, "outside of the project"),
         ({"out": "."}, "not empty"),
-        ({"out": "demo.eval.yaml"}, "'demo.eval.yaml' is no folder .*; name another"),
-        ({"out": "demo.eval.yaml/new"}, "'demo.eval.yaml/new' is no folder .*; name another"),
-        ({"out": "x" * 300}, "is no folder .*: File name too long; name another"),
+        ({"out": "demo.eval.yaml"}, "'demo.eval.yaml' cannot hold a run.*; name another"),
+        ({"out": "demo.eval.yaml/new"}, "'demo.eval.yaml/new' cannot hold a run.*; name another"),
+        ({"out": "x" * 300}, "cannot hold a run.*: File name too long; name another"),
         ({"targets_file": "/etc/passwd"}, "outside of the project"),
         ({"retry": "errors"}, "pass resume"),
         ({"suites": (), "resume": "nothing"}, "there is no run 'nothing'"),

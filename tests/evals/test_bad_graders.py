@@ -15,8 +15,8 @@ from goent.domain.errors import ConfigError
 from goent.domain.sandbox_port import SandboxSettings
 from goent.evals.eval_results import CaseGrade, Grade
 from goent.evals.files.suite_reader import load_suites
-from goent.evals.graders.case_grader import ask_and_grade, async_graders
-from goent.evals.graders.findings import GraderFinding, GraderInput
+from goent.evals.graders.case_grader import ask_and_grade
+from goent.evals.graders.grader_kind import GraderTools
 from goent.evals.suites import GraderSpec, SuiteLocation
 from goent.evals.traces import Trace, TracedCall
 from goent.proc import process_table
@@ -53,7 +53,9 @@ async def graded(
             trace or a_trace(),
             threshold=0.8,
             compat=compat,
-            askers=async_graders(eval_commands(ENVIRON, settings=sandbox), ScriptedJudge("no")),
+            tools=GraderTools(
+                commands=eval_commands(ENVIRON, settings=sandbox), judge=ScriptedJudge("no")
+            ),
         )
 
 
@@ -127,21 +129,21 @@ async def test_a_script_that_ends_before_it_reads_is_none_the_worse():
 @pytest.mark.parametrize(
     ("output", "word", "agentv"),
     [
-        ('{"score": NaN}', "no opinion", 1),
-        ('{"score": "high"}', "no opinion", 1),
-        ('{"score": 1', "no opinion", 1),
-        ('{"assertions": [{"text": "a"}]}', "no opinion", 1),
-        ('{"details": ' + "[" * 100_000, "no opinion", 1),
+        ('{"score": NaN}', "wrong form", 1),
+        ('{"score": "high"}', "wrong form", 1),
+        ('{"score": 1', "wrong form", 1),
+        ('{"assertions": [{"text": "a"}]}', "wrong form", 1),
+        ('{"details": ' + "[" * 100_000, "wrong form", 1),
         ('{"score": 85}', "a score is from 0 to 1", 1),
         ('{"score": -1}', "a score is from 0 to 1", 0),
         ("85", "a score is from 0 to 1", 1),
-        ("{}", "says nothing", 0),
-        ("null", "no opinion", 1),
-        ("[]", "no opinion", 1),
-        ('"good"', "no opinion", 1),
-        ("NaN", "no opinion", 1),
-        ('{"score": 0}\ndone', "no opinion", 1),
-        ('loading\n  {"score": 0}', "no opinion", 1),
+        ("{}", "neither `score`", 0),
+        ("null", "wrong form", 1),
+        ("[]", "wrong form", 1),
+        ('"good"', "wrong form", 1),
+        ("NaN", "wrong form", 1),
+        ('{"score": 0}\ndone', "wrong form", 1),
+        ('loading\n  {"score": 0}', "wrong form", 1),
     ],
 )
 async def test_rubbish_fails_its_grader_and_says_why(output: str, word: str, agentv: float):
@@ -276,25 +278,22 @@ async def test_a_pattern_that_never_ends_is_interrupted():
 
 
 async def test_a_defect_of_a_grader_costs_no_other_one(caplog: pytest.LogCaptureFixture):
-    async def defective(_look: GraderInput) -> GraderFinding:
-        raise ZeroDivisionError("oops")
-
     deep: object = 1
     for _ in range(5000):
         deep = [deep]
     items = [{"tool": "t", "args": {"x": deep}}]
     settings = {"mode": "in_order", "expected": items}
     lost = GraderSpec(type="tool-trajectory", name="lost", settings=settings)
-    odd = GraderSpec(type="odd", name="odd")
+    odd = GraderSpec(type="llm-grader", name="odd")
     found = await ask_and_grade(
         a_case(odd, lost, FINE),
         a_trace("Ann", TracedCall(tool="t", input={"x": deep})),
         threshold=0.8,
         compat=False,
-        askers={"odd": defective},
+        tools=GraderTools(commands=eval_commands(ENVIRON), judge=ScriptedJudge("no")),
     )
     assert [grade.score for grade in found.grades] == [0, 0, 1]
-    assert "'odd' has a defect: ZeroDivisionError: oops" in said(found.grades[0])
+    assert "'odd' has a defect: RecursionError" in said(found.grades[0])
     assert "'lost' has a defect: RecursionError" in said(found.grades[1])
     assert len(caplog.records) == 2
 
@@ -347,7 +346,7 @@ async def test_a_script_cannot_take_its_own_folder_away_and_one_without_any_harm
             a_trace(),
             threshold=0.8,
             compat=False,
-            askers=async_graders(eval_commands(ENVIRON), ScriptedJudge("no")),
+            tools=GraderTools(commands=eval_commands(ENVIRON), judge=ScriptedJudge("no")),
         )
         assert [grade.score for grade in found.grades] == [expected, 1]
         if expected:

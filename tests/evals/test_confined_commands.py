@@ -17,7 +17,8 @@ from goent.domain.errors import WorkerCrashed
 from goent.domain.sandbox_port import SandboxStrictness
 from goent.evals.eval_ports import TargetError
 from goent.evals.eval_results import CaseGrade
-from goent.evals.graders.case_grader import ask_and_grade, async_graders
+from goent.evals.graders.case_grader import ask_and_grade
+from goent.evals.graders.grader_kind import GraderTools
 from goent.evals.suite_commands import SuiteCommand, SuiteCommandRunner
 from goent.evals.suites import (
     EvalCase,
@@ -112,7 +113,7 @@ class Ground:
             trace,
             threshold=0.8,
             compat=False,
-            askers=async_graders(self.commands, ScriptedJudge("no")),
+            tools=GraderTools(commands=self.commands, judge=ScriptedJudge("no")),
         )
 
 

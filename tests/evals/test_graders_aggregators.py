@@ -93,4 +93,4 @@ def test_without_anybody_to_ask_it_is_broken_and_says_so():
     done = Trace(messages=(TracedMessage(role="assistant", content="Ann"),))
     found = grade(a_case(by_judge(GOOD)), done, threshold=0.8, compat=False)
     assert found.score == 0
-    assert "has to be asked" in found.grades[0].assertions[0].text
+    assert "was not asked" in found.grades[0].assertions[0].text

@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+from judged import ScriptedJudge
 from sandboxed import eval_commands
 
 from goent.evals.eval_results import CaseGrade
 from goent.evals.graders.case_grader import ask_and_grade, grade
-from goent.evals.graders.script_grader import code_grader
+from goent.evals.graders.grader_kind import GraderTools
 from goent.evals.suites import EvalCase, GraderSpec, InputMessage, SuiteLocation
 from goent.evals.traces import TargetFailure, Trace, TracedMessage
 
@@ -66,7 +67,7 @@ async def graded(name: str, *, compat: bool) -> CaseGrade:
         trace_of(name),
         threshold=0.8 if case.threshold is None else case.threshold,
         compat=compat,
-        askers={"code-grader": code_grader(eval_commands(os.environ))},
+        tools=GraderTools(commands=eval_commands(os.environ), judge=ScriptedJudge("no")),
     )
 
 

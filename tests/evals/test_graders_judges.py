@@ -272,7 +272,7 @@ async def test_scores_from_0_to_10_become_shares(ranges: object):
     ("reply", "why"),
     [
         (GOOD, "no `checks`"),
-        (checks(check("rubric-1", satisfied=True)), "do not speak of ['name']"),
+        (checks(check("rubric-1", satisfied=True)), "lacks ['name']"),
         (checks(check("rubric-1", satisfied=True), check("rubric-1", satisfied=False)), "twice"),
         (checks(check("rubric-1", score=3)), "no `satisfied`"),
     ],

@@ -58,7 +58,7 @@ def test_of_a_long_answer_the_end_that_was_looked_at_is_told():
         (text("regex", "a[]|b"), "a", False),
         (text("regex", "a.b"), "a\rb", False),
         (text("regex", "^[[&&]$"), "[", True),
-        (text("contains_any", ["x", "b"]), "ab", True),
+        (text("contains-any", ["x", "b"]), "ab", True),
         (text("contains", 5), "5", False),
         (GraderSpec(type="is-json", name="j"), "[1", False),
     ],
@@ -151,7 +151,7 @@ def test_a_skill_is_used_by_name_file_or_output(one: TracedCall, used: int):
         (trajectory("any_order", max={"edit": -1}), "`max` of ['edit'] must be 0 or more"),
         (trajectory("any_order", max={"edit": 1}, status="ok"), "bounds look at calls of every"),
         (GraderSpec(type="token-usage", name="t"), "no limit"),
-        (GraderSpec(type="composite", name="c"), "without members"),
+        (GraderSpec(type="composite", name="c"), "needs members"),
         (
             GraderSpec(type="field-accuracy", name="f", settings={"fields": [{"path": "zz"}]}),
             "'zz'",

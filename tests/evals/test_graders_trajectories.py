@@ -118,10 +118,10 @@ def test_a_count_says_that_a_subagents_calls_are_not_known(spec: GraderSpec):
     for messages, hidden in (((own,), True), ((own, its), False)):
         (grade,) = graded(spec, Trace(messages=messages)).grades
         assert grade.score == 1
-        unknown = "what the subagent of `task` called is not known"
+        unknown = "the calls of the subagent of `task` are unknown"
         assert (unknown in grade.assertions[-1].text) is hidden
     for one in graded(spec, Trace(messages=(own, its)), compat=True).grades:
-        assert not any("not known" in each.text for each in one.assertions)
+        assert not any("unknown" in each.text for each in one.assertions)
 
 
 def test_a_subagents_calls_belong_to_the_last_call_of_that_id_before_them():

@@ -3,13 +3,16 @@
 import os
 
 import pytest
+from judged import ScriptedJudge
 from sandboxed import eval_commands
 
+from goent.evals.graders.answer_graders import ExpectedField
 from goent.evals.graders.case_grader import ask_and_grade, grade, grader_mistakes
-from goent.evals.graders.grader_settings import ExpectedCall, ExpectedField, GraderSettings
+from goent.evals.graders.grader_kind import GraderSettings, GraderTools
 from goent.evals.graders.judge_prompt import RubricEntry
 from goent.evals.graders.llm_grader import JudgeSettings
-from goent.evals.graders.script_grader import ScriptSettings, code_grader
+from goent.evals.graders.script_grader import ScriptSettings
+from goent.evals.graders.trace_graders import ExpectedCall
 from goent.evals.suites import EvalCase, GraderSpec, InputMessage
 from goent.evals.traces import Trace, TracedCall, TracedMessage
 
@@ -153,6 +156,6 @@ async def test_a_script_cannot_harm_the_run(command: list[str], worth: float):
         Trace(messages=(said,)),
         threshold=0.8,
         compat=False,
-        askers={"code-grader": code_grader(eval_commands(os.environ))},
+        tools=GraderTools(commands=eval_commands(os.environ), judge=ScriptedJudge("no")),
     )
     assert found.score == worth

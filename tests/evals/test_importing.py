@@ -98,9 +98,9 @@ def test_a_suite_of_the_first_dialect_and_its_targets(tmp_path: Path) -> None:
         "old.yaml, case 'half': not carried over: the whole case: it has no id, no input",
         "old.yaml, case 'lonely': not carried over: the whole case: none of its graders is known",
         "target 'judge': not carried over: the whole target, of provider 'azure'",
-        "target 'default': not carried over: grader_target 'judge', which is not there",
+        "target 'default': not carried over: grader_target 'judge', which was not converted",
         "target 'default': not carried over: verboze",
-        "target 'model': not carried over: api_key; go-ent has keys",
+        "target 'model': not carried over: api_key; keys and addresses are in",
         "target 'm': not carried over: retry_status_codes",
     ):
         assert any(expected in note for note in (*told.notes, *told.lost_checks)), (expected, told)
@@ -176,7 +176,7 @@ def test_nothing_is_overwritten_unless_it_is_wanted(tmp_path: Path) -> None:
     path = tmp_path / "a.eval.yaml"
     path.write_text("tests: [{id: a, input: x, criteria: c}]")
     told = import_files("agentv", [path], tmp_path)
-    with pytest.raises(ConfigError, match=r"a\.eval\.yaml: there already; --force overwrites"):
+    with pytest.raises(ConfigError, match=r"a\.eval\.yaml: already there; overwrite with --force"):
         write_import(told, tmp_path)
     assert path.read_text().startswith("tests: [")
     write_import(told, tmp_path, force=True)

@@ -78,7 +78,7 @@ async def test_any_model_that_go_ent_has_a_key_for_can_judge(world: World, tmp_p
     assert polite.judge_cost_usd == pytest.approx(0.00014)
     assert (unsure.score, unsure.judge_cost_usd) == (1, pytest.approx(0.00028))
     assert refused.execution_status == "execution_error"
-    assert refused.error and "judge 'moonshot/glm-4' could not be asked" in refused.error
+    assert refused.error and "judge 'moonshot/glm-4' is unavailable" in refused.error
     assert await open_workers(world) == []
 
 

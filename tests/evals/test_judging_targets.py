@@ -11,8 +11,10 @@ from sandboxed import eval_commands
 from goent.domain.errors import ConfigError
 from goent.evals.eval_ports import AttemptObserver, CaseAttempt, EvalTarget, TargetError
 from goent.evals.eval_results import CaseGrade
-from goent.evals.graders.case_grader import ask_and_grade, async_graders
-from goent.evals.graders.target_judge import TargetInvoker, judge_by_targets, judge_names
+from goent.evals.graders.case_grader import ask_and_grade
+from goent.evals.graders.grader_kind import GraderTools
+from goent.evals.graders.grader_registry import judge_names
+from goent.evals.graders.target_judge import TargetInvoker, judge_by_targets
 from goent.evals.suites import GraderSpec, Retry, TargetSpec
 from goent.evals.targets.command_target import CliTarget
 from goent.evals.targets.fixture_targets import MockTarget
@@ -46,7 +48,7 @@ async def graded(
         a_trace(),
         threshold=0.8,
         compat=False,
-        askers=async_graders(eval_commands(ENVIRON), judge),
+        tools=GraderTools(commands=eval_commands(ENVIRON), judge=judge),
     )
 
 
@@ -92,12 +94,12 @@ async def test_a_fixture_judges_where_no_grader_names_anybody():
 @pytest.mark.parametrize(
     ("target", "spec", "why"),
     [
-        ("exit 3", llm(target="j"), "'j' could not be asked (command_failed)"),
+        ("exit 3", llm(target="j"), "'j' is unavailable (command_failed)"),
         ("true", llm(target="j"), "no_answer"),
-        ("echo ' ' > {OUTPUT_FILE}", llm(target="j"), "ended without a word"),
+        ("echo ' ' > {OUTPUT_FILE}", llm(target="j"), "gave an empty answer"),
         ("true", llm(target="other"), "no target 'other'"),
-        ("true", llm(), "nobody is there to judge"),
-        ("sleep 60", llm(target="j"), "could not be asked (timeout)"),
+        ("true", llm(), "no judge is configured"),
+        ("sleep 60", llm(target="j"), "is unavailable (timeout)"),
     ],
 )
 async def test_a_judge_who_does_not_answer_is_an_error_of_the_run(

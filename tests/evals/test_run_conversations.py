@@ -292,8 +292,8 @@ async def test_between_two_turns_the_target_may_judge(tmp_path: Path) -> None:
     ("spec", "window", "said"),
     [
         (TargetSpec(name="w", kind="goent", settings={"method": "cli"}), None, "another `method`"),
-        (TargetSpec(name="w", kind="goent", settings={"race": ["a", "b"]}), None, "`race` away"),
-        (TargetSpec(name="w", kind="opencode"), 2, "take `window_size` away"),
+        (TargetSpec(name="w", kind="goent", settings={"race": ["a", "b"]}), None, "remove `race`"),
+        (TargetSpec(name="w", kind="opencode"), 2, "remove `window_size`"),
         (TargetSpec(name="w", kind="cli", fallbacks=("last",)), 2, "'last' of the kind 'opencode'"),
     ],
 )

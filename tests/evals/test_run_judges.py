@@ -74,7 +74,7 @@ async def test_a_grader_that_names_its_judge_gets_him(tmp_path: Path):
     ("judge", "told"),
     [
         ("", r"x\.eval\.yaml:1: case 'a' needs a judge; name one by --judge"),
-        ("nobody", "no judge is called 'nobody'; name a target"),
+        ("nobody", "unknown judge 'nobody'; name a target"),
     ],
 )
 async def test_that_nobody_can_judge_is_known_before_anything_runs(
@@ -94,5 +94,5 @@ async def test_a_judge_whose_price_nobody_knows_is_told(tmp_path: Path):
     found, watched = await rows(tmp_path, judge="kind", budget_usd=1.5)
     assert len(found) == 1  # what is known of it counts
     assert watched.warnings == [
-        "what the judge of 'coder' costs is not known: the budget cannot count it"
+        "the cost of the judge of 'coder' is unknown, so the budget cannot count it"
     ]

@@ -16,7 +16,7 @@ from run_stage import Scripted, Stage, case, says, suite
 
 from goent.evals.eval_ports import AttemptObserver, CaseAttempt, TargetError
 from goent.evals.eval_results import CaseGrade, Row, latest_rows
-from goent.evals.graders.case_grader import PARALLEL_SCRIPTS
+from goent.evals.graders.grader_kind import PARALLEL_SCRIPTS
 from goent.evals.runner.eval_run import EvalLimits
 from goent.evals.runner.run_folder import StoredRun
 from goent.evals.runner.run_scheduler import EvalBudget

@@ -199,7 +199,7 @@ async def test_a_target_that_does_not_keep_to_its_time_is_cut_off(
     await stage.run([suite(case("a"))], bounds=EvalLimits(timeout_s=0.05))
 
     (row,) = stage.watched.rows
-    assert row.error == "timeout: 'one' was not done after 0.05 s"
+    assert row.error == "timeout: 'one' took longer than 0.05 s"
     trace = msgspec.json.decode((tmp_path / "out/a/trace.json").read_bytes(), type=Trace)
     assert trace.answer == "so far"
 
@@ -283,7 +283,7 @@ async def test_a_budget_that_cannot_see_the_costs_says_so_once(tmp_path: Path) -
 
     await stage.run([suite(case("a"), case("b"))], bounds=EvalLimits(budget_usd=1))
 
-    assert stage.watched.warnings == ["what 'one' costs is not known: the budget cannot count it"]
+    assert stage.watched.warnings == ["the cost of 'one' is unknown, so the budget cannot count it"]
 
 
 async def test_a_resumed_run_repeats_nothing_that_has_a_row(tmp_path: Path) -> None:
@@ -306,8 +306,8 @@ async def test_a_resumed_run_repeats_nothing_that_has_a_row(tmp_path: Path) -> N
 async def test_a_run_of_something_else_is_not_gone_on_with(tmp_path: Path) -> None:
     await Stage(tmp_path / "out", {"one": Scripted(no)}).run([suite(case("a"))])
 
-    with pytest.raises(ConfigError, match="holds a run of something else") as refused:
+    with pytest.raises(ConfigError, match="holds a different run") as refused:
         await Stage(tmp_path / "out", {"one": Scripted(no)}).run(
             [suite(case("a"))], wanted=RunSelection(trials=2)
         )
-    assert "(--trials none then, 2 now): ask for the same" in str(refused.value)
+    assert "(--trials none then, 2 now): use the same options" in str(refused.value)

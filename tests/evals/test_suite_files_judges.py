@@ -80,14 +80,17 @@ def test_an_aggregator_is_a_rule_a_script_or_a_judge(
     [
         (
             "{type: llm-grader, prompt: p, temperature: 0}",
-            ".temperature: is a setting of who judges",
+            ".temperature: is a setting of the judge",
         ),
         ("{type: llm-grader, prompt: p, max_steps: 3}", ".max_steps: unknown key"),
         ("{type: code-grader, command: [a], target: t}", ".target: unknown key"),
         ("{type: llm-grader, prompt: gone.md}", "there is no prompt"),
         ("{type: llm-grader, rubrics: [{outcome: x, weigth: 2}]}", "weigth"),
-        ("{type: rubrics, criteria: [{id: a, outcome: x}, {id: a, outcome: y}]}", "['a'] are ids"),
-        ("{type: rubrics, criteria: [{id: a, score_ranges: {low: x}}]}", "['low'] are no scores"),
+        (
+            "{type: rubrics, criteria: [{id: a, outcome: x}, {id: a, outcome: y}]}",
+            "['a'] are the ids",
+        ),
+        ("{type: rubrics, criteria: [{id: a, score_ranges: {low: x}}]}", "['low'] are not scores"),
         (
             "{type: composite, assertions: [{type: is-json}], aggregator: {type: majority}}",
             ".aggregator.type: unknown type 'majority'",

@@ -59,14 +59,14 @@ tests:
   - {id: c, depends_on: [tolk], on_dependency_failure: halt, input: x, criteria: c}
 """
     assert mistakes(tmp_path, text) == [
-        "my.eval.yaml:3: tests[0].turns[0].input: is missing; say what the agent is told in this turn",
-        "my.eval.yaml:3: tests[0].expected_output: a conversation has none of its own; write it to the turn",
-        "my.eval.yaml:4: tests[1].turns: a conversation has at least one; write turns: [{input: …}]",
+        "my.eval.yaml:3: tests[0].turns[0].input: is missing; write what the agent is asked in this turn",
+        "my.eval.yaml:3: tests[0].expected_output: a conversation has none itself; move it to the turn",
+        "my.eval.yaml:4: tests[1].turns: a conversation needs at least one turn: [{input: …}]",
         "my.eval.yaml:4: tests[1].on_turn_failure: unknown on_turn_failure 'skip'; one of continue, stop",
         "my.eval.yaml:4: tests[1].window_size: must be at least 1, not 0",
         "my.eval.yaml:5: tests[2].mode: unknown mode 'chat'; one of conversation",
-        "my.eval.yaml:6: tests[3].window_size: belongs to a conversation; say `mode: conversation` beside it",
-        "my.eval.yaml:9: tests[4].depends_on[0]: waits for itself: a → b → a; take one of them away",
+        "my.eval.yaml:6: tests[3].window_size: belongs to a conversation; add `mode: conversation`",
+        "my.eval.yaml:9: tests[4].depends_on[0]: depends on itself: a → b → a; remove one of them",
         "my.eval.yaml:13: tests[6].on_dependency_failure: unknown on_dependency_failure 'halt'; one of skip, fail, run",
         "my.eval.yaml:13: tests[6].depends_on[0]: no case of this suite has the id 'tolk'; did you mean 'talk'?",
     ]
@@ -87,9 +87,9 @@ tests:
 
 def test_a_placeholder_that_nobody_fills_in_is_a_mistake_beside_vars(tmp_path: Path) -> None:
     assert mistakes(tmp_path, PLACEHOLDERS) == [
-        "my.eval.yaml:5: tests[0].input: {{whoo}} is none of its vars; did you mean 'who'?",
-        "my.eval.yaml:7: tests[0].assertions[0].value[1]: {{zzz}} is none of its vars; one of who, odd",
-        "my.eval.yaml:8: tests[0].assertions[1].assertions[0].value: {{hwo}} is none of its vars; did you mean 'who'?",
+        "my.eval.yaml:5: tests[0].input: {{whoo}} is not in its vars; did you mean 'who'?",
+        "my.eval.yaml:7: tests[0].assertions[0].value[1]: {{zzz}} is not in its vars; one of who, odd",
+        "my.eval.yaml:8: tests[0].assertions[1].assertions[0].value: {{hwo}} is not in its vars; did you mean 'who'?",
     ]
     (suite,) = load_suites([tmp_path / "my.eval.yaml"], {}, compat=True)
     assert suite.cases[0].input[0].text == "hello {{whoo}}, Ann, {{odd}} {{left}}"
@@ -97,7 +97,7 @@ def test_a_placeholder_that_nobody_fills_in_is_a_mistake_beside_vars(tmp_path: P
 
 def test_what_is_not_there_is_told_in_true_words(tmp_path: Path) -> None:
     (tmp_path / "c.jsonl").write_text('{"id": "a", "input": "x", "criteria": "c"}')
-    with pytest.raises(ConfigError, match=r"no \*\.eval\.yaml; name a \*\.jsonl of cases itself"):
+    with pytest.raises(ConfigError, match=r"\*\.eval\.yaml\); name a \*\.jsonl file itself"):
         load_suites([tmp_path], {})
     text = "tests: [{id: a, input: x, criteria: c, input_files: [gone.md]}]"
     (told,) = mistakes(tmp_path, text)
@@ -148,7 +148,7 @@ tests:
         "my.eval.yaml:3: execution.threshold: must be from 0 to 1, not 1.5",
         "my.eval.yaml:3: execution.workers: must be at most 50, not 99",
         "my.eval.yaml:3: execution.cache: is not supported",
-        "my.eval.yaml:8: tests[0].assertions[0].type: 'contians' is no grader, or not supported",
+        "my.eval.yaml:8: tests[0].assertions[0].type: 'contians' is not a grader, or not supported",
         "did you mean 'contains'?",
         "my.eval.yaml:9: tests[0].assertions[1].value: is missing",
         "my.eval.yaml:9: tests[0].assertions[1].valeu: unknown key; did you mean 'value'?",
@@ -156,10 +156,10 @@ tests:
         "my.eval.yaml:11: tests[0].assertions[3].mode: unknown mode 'sideways'",
         "my.eval.yaml:12: tests[0].assertions[4].assertions: a composite needs members",
         "my.eval.yaml:13: tests[0].assertions[5].include: there is no template 'nothing'",
-        "my.eval.yaml:14: tests[1]: 'a' is the id of another case too",
+        "my.eval.yaml:14: tests[1]: 'a' is also the id of the case",
         "my.eval.yaml:15: tests[1].input[0].role: unknown role 'usr'",
         "my.eval.yaml:17: tests[1].required: unknown key",
-        "my.eval.yaml:18: tests[2].assertions: no grader of this case has a say",
+        "my.eval.yaml:18: tests[2].assertions: no grader of this case counts",
         "my.eval.yaml:20: tests[3].id: is missing",
         "my.eval.yaml:21: tests[3].turns: belongs to a conversation",
         "other.eval.yaml:2: invalid YAML",
@@ -180,7 +180,7 @@ tests:
 )
 def test_a_case_in_which_no_grader_has_a_say_is_a_mistake(tmp_path: Path, assertions: str) -> None:
     (line,) = mistakes(tmp_path, f"tests: [{{id: a, input: x, assertions: {assertions}}}]")
-    assert "no grader of this case has a say" in line
+    assert "no grader of this case counts" in line
 
 
 @pytest.mark.parametrize("compat", [False, True])
@@ -232,7 +232,7 @@ def test_a_weight_is_not_doubted_where_its_member_cannot_be_read(tmp_path: Path)
     members = "[{type: is-json}, {type: contians, name: other, value: x}]"
     grader = f"{{type: composite, assertions: {members}, aggregator: {{weights: {{other: 2}}}}}}"
     (line,) = mistakes(tmp_path, f"tests: [{{id: a, input: x, assertions: [{grader}]}}]")
-    assert "'contians' is no grader" in line
+    assert "'contians' is not a grader" in line
 
 
 def test_the_rubrics_of_a_case_are_looked_at_once(tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ def test_two_suites_of_one_name_cannot_be_told_apart(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "x.eval.yaml").write_text("tests: [{id: a, input: x, criteria: c}]")
-    with pytest.raises(ConfigError, match="is called 'x' as well"):
+    with pytest.raises(ConfigError, match="has the name 'x' too"):
         load_suites([tmp_path], {})
 
 
@@ -287,12 +287,12 @@ def test_a_missing_file_of_a_message_is_a_mistake(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("workspace", "expected"),
     [
-        ("{repository: ./gone}", "repository: './gone' is no address, and there is no folder"),
-        ("{repository: --upload-pack=x}", "repository: '--upload-pack=x' is no address"),
-        ("{repository: ., ref: --force}", "ref: '--force' is no name of a commit"),
-        ("{ref: main}", "ref: says nothing without a repository"),
-        ("{repository: 'git@h:x', template: .}", "repository: there is a template as well"),
-        ("{repository: .}", "is in no git repository; use `template` for a folder that is none"),
+        ("{repository: ./gone}", "repository: './gone' is not an address, and there is no folder"),
+        ("{repository: --upload-pack=x}", "repository: '--upload-pack=x' is not an address"),
+        ("{repository: ., ref: --force}", "ref: '--force' is not the name of a commit"),
+        ("{ref: main}", "ref: needs a repository"),
+        ("{repository: 'git@h:x', template: .}", "repository: cannot be used with `template`"),
+        ("{repository: .}", "is not in a git repository; use `template` for a plain folder"),
     ],
 )
 def test_a_workspace_that_cannot_be_made_is_a_mistake(

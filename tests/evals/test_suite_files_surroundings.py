@@ -129,10 +129,10 @@ tests:
     ]
     targets.write_text("targets: [{name: coder, provider: mok}]")
     assert [line.partition(" ")[2] for line in validate([suite], {}).mistakes] == [
-        "targets[0].provider: 'mok' is no provider, or not supported; did you mean 'mock'?"
+        "targets[0].provider: 'mok' is not a provider, or not supported; did you mean 'mock'?"
     ]
     targets.unlink()
-    assert "write it to .goent/targets.yaml" in validate([suite], {}).mistakes[0]
+    assert "add it to .goent/targets.yaml" in validate([suite], {}).mistakes[0]
     suite.write_text("tests: [{id: a, input: x, criteria: c, target: t}]")
     targets.write_text("targets: [{name: t, provider: mock}]")
     assert validate([tmp_path], {}).mistakes == ()
@@ -164,7 +164,7 @@ def test_a_matrix_of_targets_and_what_is_not_supported_of_it(tmp_path: Path) -> 
     told = validate([suite_file], {}).mistakes
     for expected in (
         "targets[0].use_target: there is no target 'bb'; did you mean 'b'?",
-        "targets[1].hooks: is not supported of a target; write it to `workspace`",
+        "targets[1].hooks: is not supported for a target; move them to `workspace`",
         "targets[2].name: is missing",
     ):
         assert any(expected in line for line in told), told
@@ -193,8 +193,8 @@ tests:
 """)
     (warning,) = validate([suite], {}).warnings
     assert warning == (
-        f"{suite}:6: tests[3].criteria: no grader reads it, nor that of 1 other case: beside assertions no "
-        "judge goes by it; add {type: llm-grader} to them, or leave out the suite's by "
+        f"{suite}:6: tests[3].criteria: no grader reads it, nor that of 1 other case: with assertions "
+        "there is no implicit judge; add {type: llm-grader} to them, or drop the suite's by "
         "`execution: {skip_defaults: true}`"
     )
     (warning,) = validate([suite], {}, chosen=lambda case: case.id in {"judged", "other"}).warnings
@@ -215,4 +215,4 @@ def test_each_suite_is_held_against_the_targets_of_its_own_folder(tmp_path: Path
     assert "there is no target 'two'" in line
     named.write_text("targets: [{name: one, provider: mok}]")
     (line,) = validate([tmp_path], {}, named=named).mistakes
-    assert "'mok' is no provider" in line, "whose names are not known is not asked for names"
+    assert "'mok' is not a provider" in line, "whose names are not known is not asked for names"

@@ -101,24 +101,24 @@ targets:
         "targets.yaml:4: targets[1]: 'a' is the name of another target too, on line 3",
         "targets.yaml:4: targets[1].comand: unknown key; did you mean 'command'?",
         "targets.yaml:4: targets[1].timeoutSeconds: must be more than 0, not 0",
-        "targets.yaml:5: targets[2].provider: 'opencod' is no provider, or not supported",
+        "targets.yaml:5: targets[2].provider: 'opencod' is not a provider, or not supported",
         "did you mean 'opencode'?",
-        "targets[3].use_target: 'd' stands for itself",
+        "targets[3].use_target: 'd' is an alias of itself",
         "targets[5].permission_policy: unknown permission_policy 'maybe'",
         "targets[5].fallback_targets[0]: there is no target 'zz'",
         "targets[6].healthcheck.timeout_seconds: must be more than 0, not 0",
         "targets[6].env.A: expected text, not 1",
-        "targets.yaml:10: targets[7].healthcheck: has nothing to ask",
-        "targets[7].retry_status_codes: a command fails by its exit code, which is no status",
+        "targets.yaml:10: targets[7].healthcheck: checks nothing",
+        "targets[7].retry_status_codes: a command fails by its exit code, which is not an HTTP status",
         "targets[9].race[0].mthod: unknown key",
         "targets[10].fixtures: is missing",
         "targets[11].method: unknown method 'root'; one of ",
         "targets[11].model: expected text, not 3",
-        "targets[12].command: '{PROMPT_FIEL}' is no placeholder; did you mean '{PROMPT_FILE}'?",
-        "targets[12].command: could never answer: let it write its answer to {OUTPUT_FILE}",
-        "targets[13].commandTemplate: could never answer",
+        "targets[12].command: '{PROMPT_FIEL}' is not a placeholder; did you mean '{PROMPT_FILE}'?",
+        "targets[12].command: has no answer: let it write one to {OUTPUT_FILE}",
+        "targets[13].commandTemplate: has no answer",
         "targets[8].workers: must be at most 50, not 99",
-        "targets[8].delay_ms: 'delay_ms' says the same",
+        "targets[8].delay_ms: is the same as 'delay_ms'",
     ):
         assert expected in told, told
     assert "targets[14]" not in told
@@ -147,5 +147,5 @@ targets:
     assert never["servers"] == {"rate_limited", "provider_timeout"}
 
     write(tmp_path, "targets: [{name: x, provider: goent, retry_status_codes: [429, 401]}]")
-    with pytest.raises(ConfigError, match="retry_status_codes: '401' is no status that may pass"):
+    with pytest.raises(ConfigError, match="retry_status_codes: '401' is not a retryable status"):
         load_targets(tmp_path, {}, named=named)

@@ -56,16 +56,19 @@ def repository(tmp_path: Path) -> Path:
         ),
         ("{template: here, hooks: {before_all: {command: ./no x}}}", "no file './no' in 'here'"),
         ("{template: here, hooks: {before_each: {command: [./no]}}}", "no file './no' in 'here'"),
-        ("{hooks: {after_each: {}}}", "after_each.command: is missing; say what to run"),
+        ("{hooks: {after_each: {}}}", "after_each.command: is missing; write what to run"),
         ("{hooks: {before_all: {reset: often}}}", "reset: unknown reset 'often'"),
-        ("{repository: here}", "repository: 'here' is in no git repository; use `template`"),
+        ("{repository: here}", "repository: 'here' is not in a git repository; use `template`"),
         ("{repository: empty}", "repository: 'empty' has no commit yet"),
         ("{repository: repo, ref: v9}", "ref: there is no commit 'v9' in 'repo/.git'"),
-        ("{repos: [{repo: repo, path: sub}]}", "repos[0].path: 'sub' is not supported; one is"),
-        ("{repos: [{repo: repo}, {repo: repo}]}", "workspace.repos: one is supported"),
+        (
+            "{repos: [{repo: repo, path: sub}]}",
+            "repos[0].path: 'sub' is not supported; only one is",
+        ),
+        ("{repos: [{repo: repo}, {repo: repo}]}", "workspace.repos: only one is supported"),
         ("{repos: [{repo: repo, ancestor: 9}]}", "ancestor: there is no commit 'HEAD~9'"),
         ("{repos: [{repo: repo, commit: v9}]}", "repos[0].commit: there is no commit 'v9'"),
-        ("{repos: [{repo: repo}], template: here}", "repos: there is a template as well"),
+        ("{repos: [{repo: repo}], template: here}", "repos: cannot be used with `template`"),
         ("{mode: pooled}", "mode: 'pooled' is not supported"),
         ("{isolation: shared}", "isolation: 'shared' is not supported"),
         ("{env: {required_commands: [x]}}", "env: is not supported; check what has to be there"),
@@ -119,7 +122,7 @@ def test_folders_of_commands_are_seen_from_the_suite(tmp_path: Path) -> None:
     suite = inner / "my.eval.yaml"
     suite.write_text("tests: [{id: i, input: x, assertions: [{type: is-json}], target: a}]")
     assert [line.replace(f"{tmp_path}/", "") for line in validate([suite], {}).mistakes] == [
-        ".goent/targets.yaml:2: targets[0].cwd: there is no folder 'evals/gone', as seen from the suite",
+        ".goent/targets.yaml:2: targets[0].cwd: there is no folder 'evals/gone', relative to the suite",
         ".goent/targets.yaml:3: targets[1].healthcheck.cwd: there is no folder 'no'",
     ]
     (told,) = validate([suite], {}, asked=["d"]).mistakes
@@ -164,6 +167,6 @@ def test_settings_that_contradict_each_other_are_mistakes(tmp_path: Path) -> Non
         load_targets(tmp_path, {}, named=named)
     assert [line.removeprefix(f"{named}:") for line in str(caught.value).splitlines()] == [
         "2: targets[0].delay_max_ms: must be at least delay_min_ms, 9, not 3",
-        "3: targets[1].fallback_targets[1]: is the target itself; name another, or none",
-        "4: targets[2].execution_traces: is not supported; take it away",
+        "3: targets[1].fallback_targets[1]: is the target itself; name another",
+        "4: targets[2].execution_traces: is not supported; remove it",
     ]

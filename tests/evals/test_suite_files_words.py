@@ -69,7 +69,7 @@ def test_every_circle_of_dependencies_is_told(tmp_path: Path) -> None:
     pairs = (("a", "b"), ("b", "a"), ("c", "c"), ("d", "e"), ("e", "f"), ("f", "d"), ("g", "a"))
     told = mistakes(tmp_path, "tests:\n" + "".join(case.format(*pair) for pair in pairs))
     assert len(told) == 3
-    assert all("waits for itself" in line for line in told), told
+    assert all("depends on itself" in line for line in told), told
     assert any("c → c" in line for line in told), told
 
 
@@ -89,9 +89,9 @@ tests:
     above = "tests[0].workspace.hooks"
     assert mistakes(tmp_path, text) == [
         f"my.eval.yaml:8: {above}.before_all.command: must not be empty",
-        f"my.eval.yaml:9: {above}.before_each.command: says nothing to run",
+        f"my.eval.yaml:9: {above}.before_each.command: is empty; write what to run",
         f"my.eval.yaml:10: {above}.after_each.timeout_seconds: must be more than 0, not -1",
-        f"my.eval.yaml:11: {above}.after_all.command: is missing; say what to run",
+        f"my.eval.yaml:11: {above}.after_all.command: is missing; write what to run",
         f"my.eval.yaml:11: {above}.after_all.timeout_ms: must be more than 0, not 0",
     ]
 
@@ -120,14 +120,14 @@ targets:
     graders = "{type: rubrics, criteria: [3]}, {type: field-accuracy, fields: []}"
     told = mistakes(tmp_path, f"tests: [{{id: a, input: x, assertions: [{graders}]}}]")
     assert "criteria[0]: expected text or a table, not 3" in told[0]
-    assert "`fields` names none; list them" in told[1]
+    assert "`fields` is empty; list them" in told[1]
 
 
 def test_what_is_no_text_is_told_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "my.eval.yaml"
     path.write_bytes(b"name: a\ntests: \xff\n")
     (told,) = validate([path], {}).mistakes
-    assert told.endswith("it is no text in UTF-8 (byte 0xff on line 2)")
+    assert told.endswith("it is not UTF-8 text (byte 0xff on line 2)")
 
 
 def test_who_cannot_be_asked_is_told_with_its_line(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_who_cannot_be_asked_is_told_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"my\.eval\.yaml:3: case 'a' names no target"):
         prepare_checked_run([suite], {}, RunSelection(), project=tmp_path)
     write(tmp_path, "targets:\n  - {name: a, provider: azure}\n", ".goent/targets.yaml")
-    with pytest.raises(ConfigError, match=r"targets\.yaml:2: target 'a': go-ent cannot ask"):
+    with pytest.raises(ConfigError, match=r"targets\.yaml:2: target 'a': go-ent cannot run"):
         prepare_checked_run([suite], {}, RunSelection(), project=tmp_path)
 
 

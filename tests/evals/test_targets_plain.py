@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from goent.domain.errors import ConfigError
 from goent.evals.eval_ports import CaseAttempt, SilentObserver, TargetError
 from goent.evals.suites import EvalCase, InputMessage, SuiteLocation, TargetSpec
-from goent.evals.targets import command_target
-from goent.evals.targets.command_target import CliTarget, read_answer
+from goent.evals.targets import target_health
+from goent.evals.targets.command_target import CliTarget
 from goent.evals.targets.fixture_targets import MockTarget, ReplayTarget
+from goent.evals.targets.target_answer import read_answer
 from goent.evals.traces import TokenUsage
 from goent.proc import process_table
 
@@ -94,7 +95,7 @@ async def test_a_command_has_its_own_environment(tmp_path: Path) -> None:
 async def test_a_command_whose_needs_are_not_met_is_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command_target, "CHECK_PAUSE_S", 0.0)
+    monkeypatch.setattr(target_health, "CHECK_PAUSE_S", 0.0)
     asked = tmp_path / "asked"
     check = {"command": f"echo x >> {asked}; test -e {tmp_path}/ready || {{ echo down; exit 7; }}"}
     target = cli(f"touch {tmp_path}/ran; echo hi > {{OUTPUT_FILE}}", healthcheck=check)
@@ -128,7 +129,7 @@ async def test_who_asks_at_the_same_time_is_told_the_same(tmp_path: Path) -> Non
 async def test_what_is_not_there_is_not_asked_for_before_every_case(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command_target, "CHECK_PAUSE_S", 0.0)
+    monkeypatch.setattr(target_health, "CHECK_PAUSE_S", 0.0)
     asked = tmp_path / "asked"
     target = cli("echo hi > {OUTPUT_FILE}", healthcheck={"command": f"echo x >> {asked}; exit 7"})
     again: list[bool] = []
@@ -151,7 +152,7 @@ async def test_a_server_that_a_command_needs_must_answer(tmp_path: Path) -> None
         port = listener.extra(anyio.abc.SocketAttribute.local_port)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(listener.serve, answer)
-            for path, words in (("ok", ""), ("no", "said 503")):
+            for path, words in (("ok", ""), ("no", "answered 503")):
                 check = {"url": f"http://127.0.0.1:{port}/{path}"}
                 target = cli("echo hi > {OUTPUT_FILE}", healthcheck=check)
                 if words:
@@ -246,10 +247,10 @@ def test_everything_that_is_wrong_with_recordings_is_told_at_once(tmp_path: Path
     told = str(caught.value).replace(f"{tmp_path}/", "").splitlines()
     assert [line.partition("; ")[0] for line in sorted(told)] == [
         "f.jsonl:2: line 1 is a recording of 'one' as well",
-        "f.jsonl:3: no recording: txt: unknown key",
-        "f.jsonl:4: no recording: test_id: expected text, not 3",
+        "f.jsonl:3: not a recording: txt: unknown key",
+        "f.jsonl:4: not a recording: test_id: expected text, not 3",
         "f.jsonl:5: no answer",
-        "f.jsonl:6: no recording: JSON is malformed: invalid character (byte 4)",
+        "f.jsonl:6: not a recording: JSON is malformed: invalid character (byte 4)",
     ]
 
 
@@ -316,7 +317,7 @@ async def test_an_answer_that_wants_to_be_more_than_text_is_warned_of(
 
     assert '"tool":null' in trace.answer.replace(" ", "") and trace.calls == ()
     (warning,) = witness.warnings
-    assert "an answer with `output` is taken for text" in warning
+    assert "an answer with `output` is read as plain text" in warning
     assert "`$.output[0].tool_calls[0].tool`" in warning.replace("[...]", "[0]")
 
 
@@ -329,7 +330,7 @@ def test_a_line_that_is_no_recording_is_named_by_its_number(tmp_path: Path) -> N
     (tmp_path / "f.jsonl").write_text('\n{"test_id": "one", "text": "x"}\n\n{"id": "two"}\n')
     place = SuiteLocation(file=str(tmp_path / "targets.yaml"), line=3)
     spec = TargetSpec(name="r", kind="replay", settings={"fixtures": "f.jsonl"}, place=place)
-    with pytest.raises(ConfigError, match=r"f\.jsonl:4: no recording"):
+    with pytest.raises(ConfigError, match=r"f\.jsonl:4: not a recording"):
         ReplayTarget(spec)
 
 

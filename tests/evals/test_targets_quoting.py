@@ -45,7 +45,7 @@ def test_a_placeholder_whose_quoting_would_be_undone_is_a_mistake(
     command: str, remedy: str
 ) -> None:
     (mistake,) = told(command)
-    assert "is put in quoted by go-ent" in mistake and remedy in mistake
+    assert "is already quoted by go-ent" in mistake and remedy in mistake
 
 
 @pytest.mark.parametrize(

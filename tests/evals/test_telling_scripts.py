@@ -9,7 +9,8 @@ import pytest
 from judged import ScriptedJudge, a_case, a_trace
 from sandboxed import eval_commands
 
-from goent.evals.graders.case_grader import ask_and_grade, async_graders
+from goent.evals.graders.case_grader import ask_and_grade
+from goent.evals.graders.grader_kind import GraderTools
 from goent.evals.suites import GraderSpec, SuiteDialect
 from goent.evals.traces import TokenUsage, Trace, TracedCall, TracedMessage
 
@@ -32,7 +33,9 @@ async def told(trace: Trace, form: SuiteDialect = "v4") -> Any:
         trace,
         threshold=0.8,
         compat=False,
-        askers=async_graders(eval_commands({"PATH": "/usr/bin:/bin"}), ScriptedJudge("no")),
+        tools=GraderTools(
+            commands=eval_commands({"PATH": "/usr/bin:/bin"}), judge=ScriptedJudge("no")
+        ),
     )
     return json.loads(msgspec.json.encode(found.grades[0].details))
 

@@ -26,7 +26,7 @@ from goent.domain.types import Value
 from goent.evals.files.suite_validation import ValidationResult
 from goent.evals.files.suite_validation import validate as validate_suites
 from goent.evals.files.target_reader import load_targets
-from goent.evals.graders.target_judge import needs_judge
+from goent.evals.graders.grader_registry import needs_judge
 from goent.evals.importers.suite_importer import import_files, write_import
 from goent.evals.runner.preflight import prepare_checked_run
 from goent.evals.runner.trial_plan import RunSelection, Trial, targets_of

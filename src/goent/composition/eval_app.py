@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from anyio import CapacityLimiter, to_thread
 from msgspec.structs import replace
@@ -18,13 +17,14 @@ from goent.domain.sandbox_port import weaker_level
 from goent.domain.task_profile import TaskGrade, TaskHistory
 from goent.evals.eval_ports import EvalTarget, OpenDaemon
 from goent.evals.eval_results import CaseGrade
-from goent.evals.graders.case_grader import PARALLEL_SCRIPTS, ask_and_grade, async_graders
+from goent.evals.graders.case_grader import ask_and_grade
+from goent.evals.graders.grader_kind import PARALLEL_SCRIPTS, GraderTools
 from goent.evals.graders.target_judge import judge_by_targets
 from goent.evals.router_feedback import TrialHistory, TrialReporter, report_nothing
 from goent.evals.runner.attempt_recorder import RunWatcher
 from goent.evals.runner.eval_run import EvalLimits, EvalServices, evaluate, regrade
 from goent.evals.runner.open_targets import OpenTargets, parallel_limits
-from goent.evals.runner.preflight import default_judge, find_judges, unsupported_target
+from goent.evals.runner.preflight import default_judge, find_judges
 from goent.evals.runner.run_folder import StoredRun
 from goent.evals.runner.run_preparation import PreparedRun, uses_sandbox
 from goent.evals.runner.run_scheduler import RunOutcome
@@ -32,6 +32,8 @@ from goent.evals.runner.trial_plan import Trial, used_targets
 from goent.evals.runner.trial_runner import GradeTrial
 from goent.evals.suite_commands import SuiteCommandRunner
 from goent.evals.suites import TargetSpec
+from goent.evals.targets.target_kind import TargetTools
+from goent.evals.targets.target_registry import OPENCODE_KIND, is_agent, target_kind
 from goent.evals.traces import Trace
 from goent.evals.workspaces.attempt_workspaces import open_workspaces
 from goent.evals.workspaces.workspace_folders import open_scratch, scratch_root, workspaces_root
@@ -40,9 +42,6 @@ from goent.proc.process_guard import all_guarded
 from goent.proc.process_table import new_owner, sweep_dead_owners
 from goent.sandbox.confinement import remove_leftovers
 from goent.system.project_folders import state_dir
-
-if TYPE_CHECKING:
-    from goent.evals.targets.opencode_target_servers import EvalServers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +57,7 @@ class EvalApp:
         await to_thread.run_sync(sweep_dead_owners, COMMAND_OWNER)
         await to_thread.run_sync(remove_leftovers, self.project.state)
         specs = {**used_targets(prepared.trials, prepared.specs), **find_judges(prepared)}
-        idle = [spec.name for spec in specs.values() if not spec.is_agent]
+        idle = [spec.name for spec in specs.values() if not is_agent(spec)]
         at_once = parallel_limits(specs, prepared.trials, workers=bounds.workers)
         prepared = await self._with_level(prepared, specs.values())
         async with (
@@ -122,7 +121,7 @@ class EvalApp:
     @asynccontextmanager
     async def _learning(self, specs: Iterable[TargetSpec]) -> AsyncGenerator[TrialReporter]:
         """The router learns from those whom it could have chosen."""
-        if not any(spec.is_agent for spec in specs):
+        if not any(map(is_agent, specs)):
             yield report_nothing
             return
         from goent.routing.router import TaskClassifier  # noqa: PLC0415 (only if it is used)
@@ -145,16 +144,25 @@ class EvalApp:
     ) -> AsyncGenerator[OpenTargets]:
         """`at_once`: how often each is asked at once."""
         async with AsyncExitStack() as stack:
-            kinds = _TargetKinds(self, scratch)
-            if any(spec.kind == "opencode" for spec in specs.values()):
+            servers = None
+            if any(spec.kind == OPENCODE_KIND.name for spec in specs.values()):
                 from goent.composition.eval_models import open_opencode  # noqa: PLC0415 (only if it is used)
 
-                kinds.servers = await stack.enter_async_context(
+                servers = await stack.enter_async_context(
                     open_opencode(self.project.folder, self.project.environ())
                 )
-            yield await stack.enter_async_context(
-                OpenTargets.open(specs.values(), kinds.open, at_once)
+            tools = TargetTools(
+                environ=self.project.environ_without_keys(),
+                scratch=scratch,
+                open_daemon=self.open_daemon,
+                opencode_servers=servers,
             )
+
+            @asynccontextmanager
+            async def opened(spec: TargetSpec) -> AsyncGenerator[EvalTarget]:
+                yield target_kind(spec).open(spec, tools)
+
+            yield await stack.enter_async_context(OpenTargets.open(specs.values(), opened, at_once))
 
     def _commands(self) -> SuiteCommandRunner:
         return SuiteCommandRunner(
@@ -177,47 +185,7 @@ class EvalApp:
                 trace,
                 threshold=trial.threshold,
                 compat=wanted.compat,
-                askers=async_graders(commands, judge, scratch, turn=turn),
+                tools=GraderTools(commands=commands, judge=judge, scratch=scratch, turn=turn),
             )
 
         return grading
-
-
-class _TargetKinds:
-    """How a target of each kind is opened. What none is, is not loaded."""
-
-    def __init__(self, app: EvalApp, scratch: Path) -> None:
-        self._app = app
-        self._scratch = scratch
-        self.servers: EvalServers | None = None
-
-    @asynccontextmanager
-    async def open(self, spec: TargetSpec) -> AsyncGenerator[EvalTarget]:
-        yield self._target(spec)
-
-    def _target(self, spec: TargetSpec) -> EvalTarget:
-        match spec.kind:
-            case "cli":
-                from goent.evals.targets.command_target import CliTarget  # noqa: PLC0415 (only if it is used)
-
-                return CliTarget(
-                    spec, self._app.project.environ_without_keys(), scratch=self._scratch
-                )
-            case "mock":
-                from goent.evals.targets.fixture_targets import MockTarget  # noqa: PLC0415 (the same)
-
-                return MockTarget(spec)
-            case "replay":
-                from goent.evals.targets.fixture_targets import ReplayTarget  # noqa: PLC0415 (the same)
-
-                return ReplayTarget(spec)
-            case "goent":
-                from goent.evals.targets.goent_target import GoentTarget  # noqa: PLC0415 (the same)
-
-                return GoentTarget(spec, self._app.open_daemon, scratch=self._scratch)
-            case "opencode" if self.servers:
-                from goent.evals.targets.opencode_target import OpenCodeTarget  # noqa: PLC0415 (the same)
-
-                return OpenCodeTarget(spec, self.servers)
-            case _:
-                raise unsupported_target(spec)

@@ -13,7 +13,7 @@ from goent.evals.traces import PermissionDecision, TokenUsage, Trace, TracedMess
 
 
 class TargetError(GoentError):
-    """The attempt failed, not the answer. `kind` as in `TargetFailure`."""
+    """The attempt itself failed. `kind` is that of `TargetFailure`."""
 
     exit_code = 3
 
@@ -24,7 +24,7 @@ class TargetError(GoentError):
 
 
 class StreamLogFile(Value, frozen=True, kw_only=True):
-    """A target writes a stream log of an attempt there."""
+    """The file to which a target writes the log of an attempt."""
 
     file_path: str
     target_name: str
@@ -33,7 +33,7 @@ class StreamLogFile(Value, frozen=True, kw_only=True):
 
 
 class CaseAttempt(Value, frozen=True, kw_only=True):
-    """One try at a case. `cwd` is a directory of its own; `number` counts from 0, `trial` from 1."""
+    """One try at a case, in its own directory `cwd`. `number` counts from 0, `trial` from 1."""
 
     case: EvalCase
     target: str
@@ -44,30 +44,30 @@ class CaseAttempt(Value, frozen=True, kw_only=True):
 
 
 class AttemptObserver(Protocol):
-    """Who is told what an attempt does while it does it, so that nothing is lost when it is cut off."""
+    """Gets what an attempt does as it happens, so that nothing is lost if it is cut off."""
 
     def message(self, number: int, message: TracedMessage, *, before: int | None = None) -> None:
-        """The message of this number, from 0, is whole, or has grown: it replaces the one of that number.
+        """A new message with this number, from 0, or a longer version of an earlier one.
 
-        It stands now in front of the one that has the number `before`, else where it stood, a new one last.
+        It moves in front of the message `before`; otherwise it keeps its place, a new one at the end.
         """
         ...
 
     def permission_decided(self, decision: PermissionDecision) -> None: ...
 
     def usage_changed(self, usage: TokenUsage | None, cost_usd: float | None) -> None:
-        """What the attempt has taken so far, in all."""
+        """The total usage of the attempt so far."""
         ...
 
     def log_started(self, chosen: StreamLogFile) -> None: ...
 
     def warn(self, text: str) -> None:
-        """Something that the attempt can live with, and its user should know."""
+        """A problem that does not fail the attempt."""
         ...
 
 
 class SilentObserver:
-    """The witness where nobody has to know what is done on the way."""
+    """Ignores everything."""
 
     def message(
         self, number: int, message: TracedMessage, *, before: int | None = None
@@ -82,20 +82,42 @@ class SilentObserver:
     def warn(self, text: str) -> None: ...
 
 
+class ForwardingObserver:
+    """Forwards everything to another observer."""
+
+    def __init__(self, observer: AttemptObserver) -> None:
+        self._observer = observer
+
+    def message(self, number: int, message: TracedMessage, *, before: int | None = None) -> None:
+        self._observer.message(number, message, before=before)
+
+    def permission_decided(self, decision: PermissionDecision) -> None:
+        self._observer.permission_decided(decision)
+
+    def usage_changed(self, usage: TokenUsage | None, cost_usd: float | None) -> None:
+        self._observer.usage_changed(usage, cost_usd)
+
+    def log_started(self, chosen: StreamLogFile) -> None:
+        self._observer.log_started(chosen)
+
+    def warn(self, text: str) -> None:
+        self._observer.warn(text)
+
+
 class EvalTarget(Protocol):
-    """Somebody who can be given cases."""
+    """Can be given cases."""
 
     async def invoke(self, attempt: CaseAttempt, witness: AttemptObserver) -> Trace:
-        """Raises `TargetError`. Cancelled, it leaves nothing running."""
+        """Raises `TargetError`. If cancelled, it leaves nothing running."""
         ...
 
 
 @runtime_checkable
 class ConversationalTarget(EvalTarget, Protocol):
-    """A target that can be talked to, turn by turn. Others are told each time what was said before."""
+    """A target that remembers earlier turns. Others get the whole history with each turn."""
 
     def conversation(self, attempt: CaseAttempt) -> AbstractAsyncContextManager[EvalTarget]:
-        """Who is asked in each turn, with no more than what is new, and gives the trace of that turn."""
+        """Yields a target that gets only what is new in each turn, and returns the trace of the turn."""
         ...
 
 
@@ -106,16 +128,16 @@ class AttemptDirectory(Protocol):
     def path(self) -> Path: ...
 
     async def changes(self) -> str:
-        """What the attempt changed in it, as a unified diff; '' if nobody asked for a workspace."""
+        """The attempt's changes as a unified diff; '' without a workspace."""
         ...
 
     def mark_passed(self) -> None:
-        """Nobody has to look at it any more."""
+        """It need not be kept for inspection."""
         ...
 
 
 class AttemptDirectories(Protocol):
-    """Who makes such directories."""
+    """Makes directories for attempts."""
 
     def space(
         self, case: EvalCase, *, target: str, trial: int, number: int
@@ -128,7 +150,7 @@ R = TypeVar("R", bound=Value)
 
 
 class DaemonRefused(GoentError):
-    """It does not do what it was asked; `kind` is the name of its error."""
+    """The daemon refused a request; `kind` is the name of its error."""
 
     def __init__(self, message: str, kind: str = "") -> None:
         super().__init__(message)
@@ -136,18 +158,18 @@ class DaemonRefused(GoentError):
 
 
 class DaemonGone(GoentError):
-    """It cannot be reached, or has ended in the middle of it."""
+    """The daemon is unreachable, or has ended during a request."""
 
 
 class EvalDaemon(Protocol):
-    """One conversation with the daemon. Any number of things can be asked at once."""
+    """A connection to the daemon, for any number of parallel requests."""
 
     async def ask(self, operation: str, request: Value, reply: type[R]) -> R:
         """Raises `DaemonRefused` or `DaemonGone`."""
         ...
 
     def events(self, worker: str) -> AbstractAsyncContextManager[AsyncIterator[EventEnvelope]]:
-        """All that happens to one worker, from its beginning on. Raises `DaemonGone`."""
+        """All events of a worker, from its first. Raises `DaemonGone`."""
         ...
 
 

@@ -20,7 +20,7 @@ CaseStatus = Literal["ok", "quality_failure", "execution_error", "skipped"]
 
 
 class Assertion(Value, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that was looked at."""
+    """One thing that a grader checked."""
 
     text: str
     passed: bool
@@ -28,7 +28,7 @@ class Assertion(Value, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class JudgeUsage(Value, frozen=True, kw_only=True, omit_defaults=True):
-    """What it took to ask a judge: `times` he was asked. What is not known is None."""
+    """The usage of a judge that was asked `times`. What is unknown is None."""
 
     by: str
     times: int = 1
@@ -37,10 +37,10 @@ class JudgeUsage(Value, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Grade(Value, frozen=True, kw_only=True, omit_defaults=True):
-    """Of one grader. A skipped one does not count.
+    """The result of one grader. A skipped one does not count.
 
-    `error`: whom it needed could not be asked, which says nothing about the attempt.
-    `broken`: the grader could not look, which is no opinion that could be turned round.
+    `error`: a script or judge was unavailable, which says nothing about the attempt.
+    `broken`: the grader could not grade, which `negate` does not turn into a pass.
     """
 
     name: str
@@ -57,11 +57,10 @@ class Grade(Value, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class CaseGrade(Value, frozen=True, kw_only=True):
-    """Of a case: the weighted mean of its grades, or 0 if a required one failed.
+    """The result of a case: the weighted mean of its grades, or 0 if a required one failed.
 
-    `error` says why there is no opinion, `judge_cost_usd` what judges took beside what the attempt
-    did: 0 if none was asked, None if it is not known. `spoilt`: a required grader failed.
-    Of a conversation there is a grade for each turn, and one for all of it.
+    `error` says why there is no score. `judge_cost_usd` is the cost of judges: 0 without any, None if
+    unknown. `spoilt`: a required grader failed. A conversation has a grade per turn, and one for the whole.
     """
 
     score: float
@@ -77,7 +76,7 @@ Amount = Annotated[float, Meta(ge=0)]
 
 
 class CaseKey(NamedTuple):
-    """What is the same case, for the same target."""
+    """Identifies a case and a target."""
 
     suite: str
     test_id: str
@@ -85,7 +84,7 @@ class CaseKey(NamedTuple):
 
 
 class Score(Value, frozen=True, kw_only=True):
-    """What one grader said."""
+    """The score of one grader."""
 
     name: str
     type: str
@@ -95,13 +94,12 @@ class Score(Value, frozen=True, kw_only=True):
 
 
 class Row(Value, frozen=True, kw_only=True):
-    """One trial of a case, as it ended. What is not known is None, and null in the file.
+    """The outcome of one trial. What is unknown is None, and null in the file.
 
-    `trial` counts from 1, up to `trials`; `attempt` counts from 0: how often it was tried again.
-    `answered_by` is a fallback, if it was not the target; the paths are from the folder of the run.
-    `judge_cost_usd` is not part of `cost_usd`: what was evaluated did not spend it. `known_cost_usd` is what
-    is known of both, over all attempts: where a total is not known, it is at least that.
-    `held_back_by` are the cases that it needs and that did not pass: then there was no attempt.
+    `trial` counts from 1 up to `trials`, `attempt` from 0: the number of retries. `answered_by` is a
+    fallback that answered for the target. Paths are relative to the run's folder. `judge_cost_usd` is not
+    part of `cost_usd`; `known_cost_usd` is the known part of both, over all attempts. `held_back_by` are
+    dependencies that did not pass, so that there was no attempt.
     """
 
     test_id: str
@@ -130,7 +128,6 @@ class Row(Value, frozen=True, kw_only=True):
 
     @property
     def costs(self) -> tuple[float | None, float | None]:
-        """Of the attempts, and of the judges."""
         return self.cost_usd, self.judge_cost_usd
 
     @property
@@ -139,12 +136,12 @@ class Row(Value, frozen=True, kw_only=True):
 
     @property
     def scored(self) -> bool:
-        """Whether there was something to grade. A failed attempt says nothing of the answer's quality."""
+        """Whether there was an answer to grade; a failed attempt says nothing about quality."""
         return self.execution_status in ("ok", "quality_failure")
 
     @property
     def ungraded(self) -> bool:
-        """The attempt is there, and graders have looked at it, but one of them could not: an attempt that failed has no scores."""
+        """The attempt succeeded, but a grader was unavailable; a failed attempt has no scores."""
         return self.execution_status == "execution_error" and bool(self.scores)
 
     @property
@@ -153,10 +150,9 @@ class Row(Value, frozen=True, kw_only=True):
 
 
 class Rows(Value, frozen=True, kw_only=True):
-    """A file of them. `damaged` are the numbers of lines that are no rows; `cut`: the last one is not whole.
+    """The rows of a file. `damaged` are the numbers of unreadable lines; `cut`: the last line is incomplete.
 
-    `gone` of them were left out, for they are of trials that the run no longer has; `remade` are those
-    trials that had failed, and were made again.
+    `dropped` counts rows of trials that the run no longer has; `remade` trials had failed and were made again.
     """
 
     rows: tuple[Row, ...] = ()

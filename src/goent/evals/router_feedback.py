@@ -17,23 +17,23 @@ from goent.evals.traces import TokenUsage, Trace
 
 
 class TrialReporter(Protocol):
-    """Who is told of every trial that has ended, with the trace of its last attempt."""
+    """Gets every finished trial, with the trace of its last attempt."""
 
     async def __call__(self, case: EvalCase, row: Row, trace: Trace) -> None: ...
 
 
 async def report_nothing(case: EvalCase, row: Row, trace: Trace) -> None:
-    """Where no target is one that tasks could be handed to."""
+    """Used where no target is an agent."""
 
 
 class CorrectionReporter(Protocol):
-    """Who is told of the trials that have another verdict than before."""
+    """Gets the trials whose verdict has changed."""
 
     async def __call__(self, trials: Sequence[TaskGrade]) -> None: ...
 
 
 class TrialHistory:
-    """The port `TrialReporter`, on the history that forecasts and routes of all projects rest on."""
+    """Reports trials to the history that routing and forecasts use."""
 
     def __init__(self, history: TaskHistory, classifier: Classifier, project: Path) -> None:
         self._history = history

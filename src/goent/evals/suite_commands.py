@@ -12,9 +12,9 @@ from goent.proc.programs import start_failure_message
 
 
 class SuiteCommand(Value, frozen=True, kw_only=True):
-    """A command that reads `stdin`. It can write in the `workspace`, and in a temporary folder of its own.
+    """A command that reads `stdin`, and can write in the `workspace` and in its own temporary folder.
 
-    `told` are files of the suite that it is told about, `handed` a folder of go-ent's own for it to read.
+    `read_paths` are files of the suite that it may read, `read_folder` holds input made for it.
     """
 
     command: tuple[str, ...]
@@ -28,7 +28,7 @@ class SuiteCommand(Value, frozen=True, kw_only=True):
 
 
 class SuiteCommandResult(Value, frozen=True, kw_only=True):
-    """How it ended; `hint` if it failed and its sandbox may be the reason."""
+    """How it ended, with a `hint` if the sandbox may be why it failed."""
 
     completed: CompletedCommand
     hint: str = ""
@@ -36,10 +36,9 @@ class SuiteCommandResult(Value, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteCommandRunner:
-    """`environ` is theirs: whoever passes it has taken the keys out.
+    """Runs commands with `environ`, which must not contain keys.
 
-    `workspaces` is where the directories of attempts lie. What a trace names as one elsewhere is not opened
-    for writing: whoever wrote that file could name any folder.
+    Only directories in `workspaces` are writable: a trace could name any other folder.
     """
 
     environ: Mapping[str, str]
@@ -79,7 +78,7 @@ async def _run(
         return await run_command(
             command, cwd=order.cwd, env=env, timeout=order.timeout_s, stdin=order.stdin
         )
-    except WorkerCrashed as error:  # it names what starts the command, not the command
+    except WorkerCrashed as error:  # it names the sandbox launcher, not the command
         told = str(error).replace(repr(command[0]), repr(order.command[0]), 1)
         raise WorkerCrashed(told) from error
 

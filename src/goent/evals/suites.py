@@ -9,13 +9,13 @@ from msgspec.structs import replace
 from goent.domain.types import Value
 from goent.evals.traces import TracedMessage
 
-SETTINGS_FOLDERS: Final = (".goent", ".agentv")  # where targets and templates are looked for
+SETTINGS_FOLDERS: Final = (".goent", ".agentv")  # with targets and templates
 SuiteDialect = Literal["seed", "v4"]  # `evalcases` or `tests`: they differ in defaults
 AskPolicy = Literal["reject", "once", "always"]
 
 
 class SuiteLocation(Value, frozen=True, kw_only=True):
-    """Where something was written, for people: file, line, and path of keys."""
+    """Where something was written: file, line, and path of keys."""
 
     file: str
     line: int | None = None
@@ -23,7 +23,7 @@ class SuiteLocation(Value, frozen=True, kw_only=True):
 
 
 class GraderSpec(Value, frozen=True, kw_only=True):
-    """One grader of a case. `type` is in kebab-case; `settings` are what is left of its entry.
+    """One grader of a case. `type` is in kebab-case; `settings` are those of its type.
 
     `required`: True, or the score below which the case fails. `members` are those of a composite.
     """
@@ -40,7 +40,7 @@ class GraderSpec(Value, frozen=True, kw_only=True):
 
 
 class InputMessage(Value, frozen=True, kw_only=True):
-    """One message of a case's input. `files` are what its blocks of type `file` name, absolute."""
+    """One message of a case's input. `files` are absolute paths from its blocks of type `file`."""
 
     role: str
     text: str
@@ -56,7 +56,7 @@ class Hook(Value, frozen=True, kw_only=True):
 
 
 class WorkspaceSpec(Value, frozen=True, kw_only=True):
-    """What an attempt's own directory begins with: a copied folder, or a clone of a repository."""
+    """What an attempt's directory starts from: a copied folder, or a clone of a repository."""
 
     template: Path | None = None
     repository: str = ""
@@ -68,7 +68,7 @@ class WorkspaceSpec(Value, frozen=True, kw_only=True):
 
 
 class CaseTurn(Value, frozen=True, kw_only=True):
-    """One thing that is said to the agent in a conversation, and what its answer is worth."""
+    """One turn of a conversation, with its graders."""
 
     input: tuple[InputMessage, ...]
     expected: tuple[TracedMessage, ...] = ()
@@ -77,9 +77,9 @@ class CaseTurn(Value, frozen=True, kw_only=True):
 
 
 class CaseConversation(Value, frozen=True, kw_only=True):
-    """Turn after turn with the same agent. `aggregation`: how the scores of the turns become one.
+    """Several turns with the same agent. `aggregation`: how their scores become one.
 
-    `window`: who remembers nothing by itself is told so many of the last exchanges; None is all of them.
+    `window`: how many of the last exchanges a target without a memory gets; None is all of them.
     """
 
     turns: tuple[CaseTurn, ...]
@@ -89,11 +89,10 @@ class CaseConversation(Value, frozen=True, kw_only=True):
 
 
 class EvalCase(Value, frozen=True, kw_only=True):
-    """One test. `input` ends with what is asked; `expected` is a reference for graders.
+    """One test. `input` ends with the question; `expected` is a reference for graders.
 
-    In a conversation `input` is what comes before its first turn, and `graders` look at all of it.
-    `needs` are cases of the same suite that come first.
-    `tags` are those of its suite and its own; `metadata` has the ones that are nearest to it.
+    In a conversation `input` comes before the first turn, and `graders` grade the whole.
+    `needs` are cases of the same suite that run first. `tags` are the suite's and its own.
     """
 
     id: str
@@ -136,9 +135,9 @@ class Trials(Value, frozen=True, kw_only=True):
 
 
 class Suite(Value, frozen=True, kw_only=True):
-    """A file of cases, with what holds for all of them.
+    """A file of cases, with settings for all of them.
 
-    `fail_on_error`: once an attempt of a target could not be judged, it makes no other.
+    `fail_on_error`: after an execution error, a target makes no further attempts.
     """
 
     name: str
@@ -154,9 +153,9 @@ class Suite(Value, frozen=True, kw_only=True):
 
 
 class Retry(Value, frozen=True, kw_only=True):
-    """How often an attempt whose failure may pass is made again, and after which wait.
+    """How often, and after which wait, an attempt with a transient failure is retried.
 
-    `never`: kinds of failures after which it is not, although they may.
+    `never`: kinds of failures that are not retried, although they are transient.
     """
 
     max_retries: int = 2
@@ -166,12 +165,8 @@ class Retry(Value, frozen=True, kw_only=True):
     never: tuple[str, ...] = ()
 
 
-AGENT_KINDS: Final = ("goent", "opencode")
-"""Kinds of targets that are agents: they work in a directory, remember what was said, and have a provider behind them."""
-
-
 class TargetSpec(Value, frozen=True, kw_only=True):
-    """Who is evaluated. `kind` names the provider; `settings` are its own, in snake_case."""
+    """What is evaluated. `kind` names the provider; `settings` are those of its kind, in snake_case."""
 
     name: str
     kind: str
@@ -182,13 +177,9 @@ class TargetSpec(Value, frozen=True, kw_only=True):
     retry: Retry = Retry()
     place: SuiteLocation = SuiteLocation(file="")
 
-    @property
-    def is_agent(self) -> bool:
-        return self.kind in AGENT_KINDS
-
 
 def prompt_text(case: EvalCase) -> str:
-    """All of the input as one text: of several messages each under its role."""
+    """The whole input as one text; several messages are headed by their roles."""
     if len(case.input) == 1:
         return case.input[0].text
     return "\n\n".join(f"[{said.role}]\n{said.text}" for said in case.input)
@@ -197,7 +188,7 @@ def prompt_text(case: EvalCase) -> str:
 def turn_case(
     case: EvalCase, talk: CaseConversation, number: int, answers: Sequence[str]
 ) -> EvalCase:
-    """With all that was said before it. `number` counts from 0; `answers` are the agent's, of the turns before."""
+    """The case of a turn, counted from 0, with the history; `answers` are those of earlier turns."""
     said = list(case.input)
     for turn, answer in zip(talk.turns[:number], answers, strict=False):
         said += [*turn.input, InputMessage(role="assistant", text=answer)]
@@ -206,7 +197,7 @@ def turn_case(
 
 
 def new_input_case(case: EvalCase, talk: CaseConversation, number: int) -> EvalCase:
-    """With no more than what is new in it, for who remembers the rest."""
+    """The case of a turn with its new input only, for a target that remembers the rest."""
     said = talk.turns[number].input
     if number == 0:
         return _as_case(case, talk, number, (*case.input, *said))
@@ -214,7 +205,7 @@ def new_input_case(case: EvalCase, talk: CaseConversation, number: int) -> EvalC
 
 
 def whole_case(case: EvalCase) -> EvalCase:
-    """All of it, for the graders that are not of one turn."""
+    """The whole conversation as one case, for graders that are not of one turn."""
     return replace(case, input=case.all_input, conversation=None)
 
 
@@ -233,7 +224,7 @@ def _as_case(
 
 
 def _last_exchanges(said: Sequence[InputMessage], window: int | None) -> Sequence[InputMessage]:
-    """So many exchanges of two messages, as AgentV counts them; what the system says always stays."""
+    """The last exchanges of two messages, as AgentV counts them; system messages stay."""
     if window is None:
         return said
     spoken = [one for one in said if one.role != "system"][-2 * window :]

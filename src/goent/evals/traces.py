@@ -1,21 +1,22 @@
-"""Defines the trace: what an agent did in one attempt at a case, and all that graders look at."""
+"""Defines the trace: what an agent did in one attempt at a case, as graders see it."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
+import msgspec
 from msgspec.structs import replace
 
 from goent.domain.types import Method, Value
 
 _EMPTY: Final[tuple[object, ...]] = ("", None, [], {})
-_OWN, _LOST = -1, -2  # instead of a call's place: the agent itself, and a call that is not there
+_OWN, _LOST = -1, -2  # in place of a call: the agent itself, and a missing call
 
 CallStatus = Literal["ok", "error", "timeout", "cancelled", "unknown"]
 
 
 class TracedCall(Value, frozen=True, kw_only=True):
-    """One tool call. Times are ISO 8601; `input` and `output` are JSON values as they were told."""
+    """One tool call. Times are ISO 8601; `input` and `output` are JSON values."""
 
     tool: str
     id: str = ""
@@ -28,9 +29,9 @@ class TracedCall(Value, frozen=True, kw_only=True):
 
 
 class TracedMessage(Value, frozen=True, kw_only=True):
-    """One message; `content` is text, or a JSON value where a fixture says so.
+    """One message; `content` is text, or a JSON value in fixtures.
 
-    `parent` is the id of the tool call whose subagent says it; the agent's own have none.
+    `parent` is the id of the tool call whose subagent wrote it; the agent's own have none.
     """
 
     role: str
@@ -51,7 +52,7 @@ class TokenUsage(Value, frozen=True, kw_only=True):
 
 
 class PermissionDecision(Value, frozen=True, kw_only=True):
-    """A permission that was asked during the attempt, and what became of it. `call` is the tool call's id."""
+    """A permission request during the attempt, and its answer. `call` is the tool call's id."""
 
     permission: str
     patterns: tuple[str, ...] = ()
@@ -62,7 +63,7 @@ class PermissionDecision(Value, frozen=True, kw_only=True):
 
 
 class TargetFailure(Value, frozen=True, kw_only=True, omit_defaults=True):
-    """Why the attempt itself failed: nothing that a grader could have an opinion on."""
+    """Why the attempt itself failed, so that there is nothing to grade."""
 
     kind: str
     message: str
@@ -70,7 +71,7 @@ class TargetFailure(Value, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TraceWorker(Value, frozen=True, kw_only=True, omit_defaults=True):
-    """Who made the attempt, where that is one provider. `worker` is its place in the user's history, if it has one."""
+    """The worker of the attempt, if it was one provider. `worker` is its place in the user's history."""
 
     provider: str
     backend: str
@@ -80,7 +81,7 @@ class TraceWorker(Value, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class TracedTurn(Value, frozen=True, kw_only=True, omit_defaults=True):
-    """One turn of a conversation: the places of its first message, and of the first one of its answer."""
+    """One turn of a conversation: the indexes of its first message, and of the first of its answer."""
 
     begins: int
     answers: int
@@ -93,11 +94,10 @@ class TracedTurn(Value, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Trace(Value, frozen=True, kw_only=True):
-    """One attempt. What is not known is None: unknown is not 0.
+    """One attempt. What is unknown is None, not 0.
 
-    `file_changes` is a unified diff of the workspace, `workspace_path` where that is, unless it was removed since;
-    `partial`: it was cut off, and this is what there was.
-    With `turns` it is a conversation, and `messages` are also what was said to the agent.
+    `file_changes` is a unified diff of the workspace at `workspace_path`. `partial`: it was cut off.
+    With `turns` it is a conversation, whose `messages` include the input.
     """
 
     messages: tuple[TracedMessage, ...] = ()
@@ -134,8 +134,8 @@ class Trace(Value, frozen=True, kw_only=True):
         )
 
     def without_missing_workspace(self) -> "Trace":
-        """Without the path of a workspace that is there no more."""
-        if self.workspace_path is None or os.path.isdir(self.workspace_path):  # noqa: PTH112 (as it is told)
+        """Drops the path of a workspace that no longer exists."""
+        if self.workspace_path is None or os.path.isdir(self.workspace_path):  # noqa: PTH112 (the path is a text)
             return self
         return replace(self, workspace_path=None, workspace_removed=True)
 
@@ -147,9 +147,9 @@ class Trace(Value, frozen=True, kw_only=True):
 
     @property
     def all_calls(self) -> tuple[tuple[int, TracedCall], ...]:
-        """Those of subagents too, each right after the call that made it; with how deep it is, from 0.
+        """All calls with their depth from 0; those of a subagent come right after the call that made it.
 
-        Ids may come again: a subagent's message is of the last call of that id before it.
+        Ids may repeat: a subagent's message belongs to the last earlier call with that id.
         """
         calls: list[TracedCall] = []
         made: dict[int, list[int]] = {}  # places of calls, by that of the call that made them
@@ -171,13 +171,13 @@ class Trace(Value, frozen=True, kw_only=True):
 
     @property
     def hides_subagents(self) -> bool:
-        """Somebody was called to work, and nothing is told of it."""
+        """Whether a subagent was called whose messages are missing."""
         told = {message.parent for message in self.messages}
         every = (call for message in self.messages for call in message.tool_calls)
         return any(call.tool.casefold() == "task" and call.id not in told for call in every)
 
     def without_subagents(self) -> "Trace":
-        """A model call for each message of its own; of tokens and money it is not known whose they were."""
+        """The agent's own messages, each counted as one model call. Tokens and cost cannot be split."""
         own = tuple(each for each in self.messages if each.parent is None)
         if len(own) == len(self.messages):
             return self
@@ -185,10 +185,7 @@ class Trace(Value, frozen=True, kw_only=True):
 
     @property
     def answer(self) -> str:
-        """The content of the agent's last message that has any; JSON if it is no text.
-
-        Of a conversation it is all that was said, by whom.
-        """
+        """The agent's last non-empty message, as text or JSON; for a conversation, all messages by role."""
         if self.turns:
             own = (one for one in self.messages if one.parent is None)
             said = (
@@ -203,21 +200,25 @@ class Trace(Value, frozen=True, kw_only=True):
 
 
 def sum_usage(usages: Iterable[TokenUsage | None]) -> TokenUsage | None:
-    """All of them; None if nobody told any."""
-    told = [usage for usage in usages if usage is not None]
-    if not told:
+    """The sum of those that are known; None if none is."""
+    known = [usage for usage in usages if usage is not None]
+    if not known:
         return None
     return TokenUsage(
-        input=sum(usage.input for usage in told),
-        output=sum(usage.output for usage in told),
-        cached=sum(usage.cached for usage in told),
-        reasoning=sum(usage.reasoning for usage in told),
+        input=sum(usage.input for usage in known),
+        output=sum(usage.output for usage in known),
+        cached=sum(usage.cached for usage in known),
+        reasoning=sum(usage.reasoning for usage in known),
     )
+
+
+def sum_if_known(amounts: Sequence[float | None]) -> float | None:
+    """None if one of them is unknown."""
+    known = [amount for amount in amounts if amount is not None]
+    return sum(known) if len(known) == len(amounts) else None
 
 
 def _as_text(content: object) -> str:
     if isinstance(content, str):
         return content
-    import msgspec  # noqa: PLC0415 (rare)
-
     return msgspec.json.encode(content).decode()

@@ -1,7 +1,7 @@
 """Turns a request into the command of a run, and lists what the user has to trust first.
 
-Whoever names a suite at a terminal has decided to run it. One that an agent names has to be allowed
-first, if there is a command in it, a repository to clone, or a target with more than a model's name.
+A suite named at a terminal is run. One that an agent names needs the user's trust first if it has a
+command, a repository to clone, or a target with settings that are not harmless.
 """
 
 import os
@@ -22,7 +22,7 @@ from goent.domain.types import Value
 from goent.evals.attended.project_runs import ProjectRuns
 from goent.evals.files.suite_validation import validate
 from goent.evals.files.workspace_reader import HOOK_NAMES
-from goent.evals.graders.case_grader import all_graders
+from goent.evals.graders.grader_registry import all_graders
 from goent.evals.graders.json_values import NO_KEYS, is_array, is_object
 from goent.evals.runner.preflight import prepare_checked_run
 from goent.evals.runner.run_folder import RunManifest, read_manifest
@@ -34,26 +34,14 @@ from goent.evals.runner.run_preparation import (
 )
 from goent.evals.runner.trial_plan import RunSelection, used_targets
 from goent.evals.suites import EvalCase, GraderSpec, Suite, TargetSpec
+from goent.evals.targets.target_registry import TARGET_KINDS
 from goent.evals.targets.target_settings import target_folder
-
-# What a target of one of these kinds may say without doing anything by itself.
-HARMLESS_SETTINGS: Final[Mapping[str, frozenset[str]]] = {
-    "mock": frozenset({"*"}),
-    "replay": frozenset({"*"}),
-    "goent": frozenset({"subprovider", "model", "method", "timeout_seconds", "race"}),
-    "opencode": frozenset(
-        {
-            *("model", "variant", "agent", "system_prompt", "timeout_seconds"),
-            *("startup_timeout_seconds", "shared_server", "stream_logs", "profile"),
-        }
-    ),
-}
 
 
 def evaluation_acts(
     suites: Iterable[Suite], targets: Iterable[TargetSpec], project: Path
 ) -> tuple[Act, ...]:
-    """Of all cases of the suites, whichever of them are asked for, and of the targets."""
+    """What all cases of the suites, selected or not, and the targets would do."""
     known = tuple(suites)
     places = [suite.path.absolute().parent for suite in known]
     return (
@@ -65,7 +53,7 @@ def evaluation_acts(
 def acts_in_files(
     suites: Sequence[Path], environ: Mapping[str, str], project: Path
 ) -> tuple[Act, ...]:
-    """Of suites, and of every target that holds where they lie. What cannot be read does nothing."""
+    """What suites, and all targets near them, would do. Unreadable files do nothing."""
     read = validate(suites, environ)
     return evaluation_acts(read.suites, read.targets.values(), project)
 
@@ -109,10 +97,10 @@ def _grader_actions(grader: GraderSpec) -> Iterator[str]:
 
 
 def _target_acts(spec: TargetSpec, project: Path, places: Iterable[Path]) -> Iterator[Act]:
-    """One for each place that its command may run in, if other files of the project are named there."""
-    harmless = HARMLESS_SETTINGS.get(spec.kind, frozenset[str]())
+    """One for each folder that its command may run in, if it names project files there."""
+    harmless = TARGET_KINDS[spec.kind].harmless if spec.kind in TARGET_KINDS else frozenset[str]()
     told = {key: value for key, value in spec.settings.items() if key not in harmless}
-    if "*" in harmless or (spec.kind in HARMLESS_SETTINGS and not told):
+    if harmless and not told:
         return
     content = msgspec.json.encode((spec.kind, told), enc_hook=str, order="sorted")
     file, key = _shown_path(Path(spec.place.file), project), f"targets.{spec.name}"
@@ -135,7 +123,7 @@ def _target_acts(spec: TargetSpec, project: Path, places: Iterable[Path]) -> Ite
 
 
 def _texts_in(value: object) -> Iterator[str]:
-    """Every text in a setting, whatever it is in."""
+    """Every text in a setting, at any depth."""
     if isinstance(value, str):
         yield value
     elif is_object(value):
@@ -168,7 +156,7 @@ NEW_RUN_FIELDS: Final = (
 
 
 class AttendedOrder(Value, frozen=True, kw_only=True):
-    """A run, with every path inside the project. `before`: what is there is gone on with."""
+    """A run, with every path inside the project. `resumed_folder` is set to resume one."""
 
     suites: tuple[Path, ...]
     wanted: RunSelection
@@ -176,10 +164,7 @@ class AttendedOrder(Value, frozen=True, kw_only=True):
     resumed_folder: Path | None = None
 
     def prepared(self, environ: Mapping[str, str], project: Path) -> PreparedRun:
-        """What there is to be done. Raises `ConfigError` with every mistake in the files.
-
-        And a `RequestError` for what they would do and nobody has allowed.
-        """
+        """Raises `ConfigError` with every mistake, or `RequestError` for what the user does not trust."""
         found = prepare_checked_run(
             self.suites, environ, self.wanted, project=project, targets_file=self.targets_file
         )
@@ -198,7 +183,7 @@ class AttendedOrder(Value, frozen=True, kw_only=True):
     def command(self, request: EvalRunRequest, folder: Path) -> list[str]:
         resume = ("--retry", request.retry) if request.retry else ("--resume",)
         return [
-            # -P: a project must not be able to put its own modules in the way of who holds the keys.
+            # -P: a project must not be able to shadow modules of a process that holds keys.
             *(sys.executable, "-P", "-m", "goent", "eval", "run"),
             *("--out", str(folder), "--json", "--attended"),
             *selection_options(self.wanted, self.targets_file),
@@ -213,9 +198,9 @@ def read_order(request: EvalRunRequest, base: Path, places: ProjectRuns) -> Atte
     if request.resume is not None:
         return _resumed_order(request, base, places)
     if not request.suites:
-        raise RequestError("no suite is named: pass suites, or resume with the id of a run")
+        raise RequestError("no suites given: pass suites, or resume with the id of a run")
     if request.retry:
-        raise RequestError("retry is for a run that is gone on with: pass resume with its id")
+        raise RequestError("retry needs a run to resume: pass resume with its id")
     suites = tuple(places.resolve_inside(suite, base, "suite") for suite in request.suites)
     for asked, suite in zip(request.suites, suites, strict=True):
         if not suite.exists():
@@ -238,11 +223,11 @@ def read_order(request: EvalRunRequest, base: Path, places: ProjectRuns) -> Atte
 
 
 def _resumed_order(request: EvalRunRequest, base: Path, places: ProjectRuns) -> AttendedOrder:
-    """What the run was asked for then: it is gone on with as it was begun."""
+    """The run is resumed with its original options."""
     given = [name for name in NEW_RUN_FIELDS if getattr(request, name)]
     if given:
         raise RequestError(
-            f"a run is gone on with as it was begun: leave {', '.join(given)} out, or begin another"
+            f"a run is resumed with its original options: leave {', '.join(given)} out, or start another"
         )
     folder = places.find(request.resume or "", base)
     manifest: RunManifest = read_manifest(folder)

@@ -1,6 +1,6 @@
 """Runs the evaluations that the daemon was asked for, each as a supervised process.
 
-Most daemons are never asked: what reads suites and rows is loaded when one is.
+Most daemons run none, so what reads suites and rows is loaded on demand.
 """
 
 import logging
@@ -47,7 +47,7 @@ class _AttendedRun:
 
 
 class EvalRuns:
-    """The port `Evaluations`: a supervised `go-ent eval run` for each, which ends with us."""
+    """Runs a supervised `go-ent eval run` for each request; all end with the daemon."""
 
     def __init__(
         self, project: Path, *, environ: Callable[[], Mapping[str, str]], owner: str
@@ -61,7 +61,7 @@ class EvalRuns:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Runs live inside this context; leaving it ends them, and they can be gone on with."""
+        """Leaving this context ends all runs; they can be resumed."""
         async with anyio.create_task_group() as group:
             self._group = group
             try:
@@ -79,21 +79,21 @@ class EvalRuns:
         return bool(self._runs)
 
     async def run(self, request: EvalRunRequest, base: Path) -> EvalStatus:
-        """Every mistake in the files is told at once; what then runs is on its own."""
+        """Starts a run. Mistakes in the files are raised; the run itself goes on in the background."""
         async with self._start_lock:
             folder = await self._begin(request, base)
         return await self._status(folder)
 
     async def _begin(self, request: EvalRunRequest, base: Path) -> Path:
-        """One at a time: whoever comes second sees what the first has begun."""
+        """Starts one run at a time, so that each sees the runs before it."""
         order = await run_sync(_read_order, request, base, self._places)
         if order.resumed_folder in self._runs:
             raise RequestError(
-                f"the run {request.resume!r} still goes on: wait for it, or cancel it"
+                f"the run {request.resume!r} is still running: wait for it, or cancel it"
             )
         if len(self._runs) >= PARALLEL_RUNS:
             raise RequestError(
-                f"{PARALLEL_RUNS} evaluations run already: wait for one, or cancel one"
+                f"{PARALLEL_RUNS} evaluations are running already: wait for one, or cancel one"
             )
         prepared = await run_sync(order.prepared, self._environ(), self.project)
         total = len(prepared.trials)
@@ -145,7 +145,7 @@ class EvalRuns:
                 folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RequestError(
-                f"out {request.out[:200]!r} is no folder that a run could be kept in: "
+                f"out {request.out[:200]!r} cannot hold a run: "
                 f"{error.strerror}; name another, or leave it out"
             ) from None
         if is_used:
@@ -181,7 +181,7 @@ class EvalRuns:
 
 
 async def _drain_output(child: SupervisedProcess) -> None:
-    """What it prints is in its folder, too."""
+    """Its output is in its folder too."""
     try:
         while True:
             await child.stdout.receive()

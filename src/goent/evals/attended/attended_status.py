@@ -82,7 +82,7 @@ T = TypeVar("T", bound=Value)
 
 
 def run_status(folder: Path, name: str, *, under_way: bool) -> EvalStatus:
-    """`under_way`: we know that it goes on, for it is our own."""
+    """`under_way`: this daemon is running it."""
     attended = _read(folder / NOTE_FILE, AttendedNote) or AttendedNote()
     manifest = _read(folder / MANIFEST_FILE, RunManifest)
     index = folder / INDEX_FILE
@@ -124,12 +124,12 @@ def _run_state(
         return "finished", manifest.exit_code, ""
     if noted:
         return attended.state, attended.exit_code, attended.message
-    cut = "it was cut off: whoever ran it ended in the middle"
+    cut = "it was cut off: its process ended early"
     return "failed", None, f"{cut}; {RESUME_REMEDY.format(name=name)}"
 
 
 def _is_newer(path: Path, other: Path) -> bool:
-    """Somebody has gone on with the run at a terminal since we noted how it ended for us."""
+    """Whether the run was resumed at a terminal after the daemon's note."""
     try:
         return path.stat().st_mtime_ns > other.stat().st_mtime_ns
     except OSError:
@@ -137,7 +137,7 @@ def _is_newer(path: Path, other: Path) -> bool:
 
 
 def _is_locked(folder: Path) -> bool:
-    """Somebody writes there, at a terminal perhaps."""
+    """Whether a process writes there, such as one at a terminal."""
     if not (folder / LOCK_FILE).exists():
         return False
     lock = take_lock(folder, LOCK_FILE)
@@ -152,7 +152,6 @@ def _count(rows: Sequence[Row], status: CaseStatus) -> int:
 
 
 def _latest_troubles(rows: Sequence[Row]) -> Iterator[EvalTrouble]:
-    """The latest ones."""
     for row in [row for row in rows if not row.passed][-SHOWN_TROUBLES:]:
         if row.execution_status == "ok":
             continue

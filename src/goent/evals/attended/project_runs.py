@@ -17,7 +17,7 @@ RESUME_REMEDY: Final = "go on with it by eval_run, resume {name!r}; what was fin
 
 
 class AttendedNote(Value, frozen=True, kw_only=True):
-    """What a daemon noted of a run: how much it is to do, and how it ended."""
+    """The daemon's note of a run: its total, and how it ended."""
 
     total: int | None = None
     state: EvalState = "running"
@@ -52,17 +52,17 @@ class ProjectRuns:
         self._runs = self.project / RUNS_FOLDER
 
     def new(self) -> Path:
-        """A folder for another run."""
+        """Creates a folder for a new run."""
         return new_run_folder(self.project)
 
     def name(self, folder: Path) -> str:
-        """By which a run is found again."""
+        """The id of a run."""
         if folder.parent == self._runs:
             return folder.name
         return folder.relative_to(self.project).as_posix()
 
     def find(self, name: str, base: Path) -> Path:
-        """The folder of a run that is there."""
+        """The folder of an existing run."""
         own = self._runs / name
         try:
             if "/" not in name and name not in ("", ".", "..") and own.is_dir():
@@ -77,7 +77,7 @@ class ProjectRuns:
         raise RequestError(f"there is no run {name[:200]!r}; the latest are: {known}")
 
     def resolve_inside(self, asked: str, base: Path, what: str) -> Path:
-        """A path that was asked for, resolved: a link does not lead out of the project."""
+        """A requested path, resolved, so that links cannot leave the project."""
         try:
             path = (base / Path(asked).expanduser()).resolve()
         except (OSError, ValueError, RuntimeError) as error:

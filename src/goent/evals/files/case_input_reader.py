@@ -17,7 +17,7 @@ from goent.config.settings_tree import (
     read_table,
 )
 from goent.evals.files.file_source import FileSource, Guidelines, plain_value, suite_location
-from goent.evals.files.grader_reader import GRADER_LISTS, implicit_grader, read_graders
+from goent.evals.files.grader_reader import GRADER_LISTS, implicit_grader, read_grader_list
 from goent.evals.suites import CaseConversation, CaseTurn, InputMessage
 from goent.evals.traces import CallStatus, TracedCall, TracedMessage
 
@@ -26,7 +26,7 @@ STATUSES: Final[tuple[CallStatus, ...]] = get_args(CallStatus)
 
 
 def read_input(node: Node | None, source: FileSource) -> tuple[InputMessage, ...]:
-    """One text of the user, or messages."""
+    """A text of the user, or a list of messages."""
     if node is None:
         return ()
     if isinstance(node, Scalar):
@@ -47,7 +47,7 @@ def read_input(node: Node | None, source: FileSource) -> tuple[InputMessage, ...
 
 
 def attach_files(said: Sequence[InputMessage], files: Sequence[Path]) -> tuple[InputMessage, ...]:
-    """The files go along with what the user says last."""
+    """Attaches files to the last message of the user."""
     for index in reversed(range(len(said))):
         if files and said[index].role == "user":
             last = said[index]
@@ -59,7 +59,7 @@ def attach_files(said: Sequence[InputMessage], files: Sequence[Path]) -> tuple[I
 def split_guidelines(
     said: Sequence[InputMessage], known: Guidelines
 ) -> tuple[tuple[InputMessage, ...], tuple[Path, ...]]:
-    """The messages without files that are instructions, and those."""
+    """The messages without guideline files, and these files."""
     kept: list[InputMessage] = []
     guidelines: dict[Path, None] = {}
     for one in said:
@@ -70,7 +70,7 @@ def split_guidelines(
 
 
 def find_file(name: str, place: SettingPlace, source: FileSource) -> Path | None:
-    """A file as a suite names it: from the suite's folder, or from the top of its repository."""
+    """Finds a file relative to the suite's folder, or to the top of its repository."""
     here = Path(place.file).parent.absolute()
     top = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
     try:
@@ -91,7 +91,7 @@ def read_files(fields: SettingsFields, key: str, source: FileSource) -> tuple[Pa
 
 
 def read_expected(node: Node | None, source: FileSource) -> tuple[TracedMessage, ...]:
-    """A text or a value is what the assistant should say; a list of messages is itself."""
+    """A text or another value is the assistant's expected answer; messages stay as they are."""
     if node is None:
         return ()
     if isinstance(node, Items) and node.items and all(map(_has_role, node.items)):
@@ -119,7 +119,7 @@ def _read_expected_message(fields: SettingsFields) -> TracedMessage:
 
 
 def _content(node: Node | None) -> object:
-    """Blocks of text are one text."""
+    """Joins blocks of text."""
     if isinstance(node, Items) and node.items and all(map(_is_text_block, node.items)):
         return "\n".join(
             str(plain_value(item.entries["value"]))
@@ -156,7 +156,7 @@ def _read_message(fields: SettingsFields, source: FileSource) -> InputMessage:
     role = fields.choice("role", ROLES, "user")
     node = fields.node("content")
     if node is None:
-        fields.note_mistake("content", "is missing; say what the message says")
+        fields.note_mistake("content", "is missing; write its text")
     elif isinstance(node, Items):
         return _join_blocks(fields.rows("content", lambda block: _read_block(block, source)), role)
     elif isinstance(node, Table):
@@ -199,17 +199,15 @@ _CONVERSATION_KEYS: Final = ("turns", "aggregation", "on_turn_failure", "window_
 def read_conversation(
     fields: SettingsFields, source: FileSource, files: Sequence[Path]
 ) -> tuple[CaseConversation | None, tuple[Path, ...]]:
-    """With the instructions that it names. None for a case that is none; `files` go with its first turn."""
+    """The conversation, if the case is one, and its guideline files; `files` go with the first turn."""
     if fields.choice("mode", ("conversation",), None) is None:
         for key in _CONVERSATION_KEYS:
             if fields.has(key) and not fields.has("mode"):
-                fields.note_mistake(
-                    key, "belongs to a conversation; say `mode: conversation` beside it"
-                )
+                fields.note_mistake(key, "belongs to a conversation; add `mode: conversation`")
         return None, ()
     turns = fields.rows("turns", lambda turn: _read_turn(turn, source))
     if not turns:
-        fields.note_mistake("turns", "a conversation has at least one; write turns: [{input: …}]")
+        fields.note_mistake("turns", "a conversation needs at least one turn: [{input: …}]")
     guidelines: dict[Path, None] = {}
     split: list[CaseTurn] = []
     for number, turn in enumerate(turns):
@@ -228,14 +226,13 @@ def read_conversation(
 
 def _read_turn(fields: SettingsFields, source: FileSource) -> CaseTurn:
     if not fields.has("input"):
-        fields.note_mistake("input", "is missing; say what the agent is told in this turn")
+        fields.note_mistake("input", "is missing; write what the agent is asked in this turn")
     said = read_input(fields.node("input"), source)
     if said and said[-1].role != "user":
-        fields.note_mistake("input", "ends with no message of the user: nothing is asked")
+        fields.note_mistake("input", "must end with a message of the user")
     expected = read_expected(fields.node("expected_output"), source)
-    key = fields.one_of(*GRADER_LISTS)
-    graders = read_graders(fields.node(key) if key else None, source)
-    if expected and not key:
+    graders = read_grader_list(fields, source)
+    if expected and not fields.one_of(*GRADER_LISTS):
         graders = (implicit_grader(fields.place),)
     return CaseTurn(
         input=said, expected=expected, graders=graders, place=suite_location(fields.place)

@@ -38,24 +38,25 @@ from goent.evals.files.file_source import (
 )
 from goent.evals.files.grader_reader import (
     GRADER_LISTS,
-    TEXT_GRADERS,
     can_score,
     implicit_grader,
+    read_grader_list,
     read_graders,
     read_share,
     rubric_grader,
 )
 from goent.evals.files.workspace_reader import read_workspace, workspace_table
 from goent.evals.graders.case_grader import grader_mistakes
+from goent.evals.graders.grader_registry import GRADERS, grader_type
 from goent.evals.suites import CaseConversation, EvalCase, GraderSpec, InputMessage, SuiteDialect
 
 _PLACEHOLDER: Final = re.compile(r"\{\{\s*([A-Za-z_][\w.-]*)\s*\}\}")
 
 
 def fill_variables(table: Table, source: FileSource, *, strict: bool) -> Table:
-    """The case, filled in. What `vars` does not hold stays as it is: prompts of judges have placeholders as well.
+    """The case, with `{{variables}}` filled in. Unknown ones stay: judges' prompts have placeholders too.
 
-    If `strict`, it is a mistake where nobody else would fill it in.
+    If `strict`, they are a mistake where nothing else would fill them in.
     """
     values = table.entries.get("vars")
     if values is None or (isinstance(values, Scalar) and values.kind == "null"):
@@ -103,11 +104,11 @@ def _check_placeholders(table: Table, known: Mapping[str, Node], source: FileSou
         for found in _PLACEHOLDER.finditer(scalar.text):
             if found[1] not in known:
                 remedy = suggestion(found[1], known)
-                source.problems.note(scalar.place, f"{found[0]} is none of its vars; {remedy}")
+                source.problems.note(scalar.place, f"{found[0]} is not in its vars; {remedy}")
 
 
 def _filled_scalars(table: Table) -> Iterator[Scalar]:
-    """What is said to the agent, and what graders of texts look for; in turns and composites as well."""
+    """The agent's input, and the values of text graders, in turns and composites as well."""
     for key, node in table.entries.items():
         if key in ("input", "input_messages") or (key == "value" and _is_text_grader(table)):
             yield from _scalars(node)
@@ -120,8 +121,9 @@ def _filled_scalars(table: Table) -> Iterator[Scalar]:
 
 
 def _is_text_grader(table: Table) -> bool:
-    kind = table.entries.get("type")
-    return isinstance(kind, Scalar) and kind.text.replace("_", "-") in TEXT_GRADERS
+    written = table.entries.get("type")
+    kind = GRADERS.get(grader_type(written.text)) if isinstance(written, Scalar) else None
+    return kind is not None and "value" in kind.setting_names
 
 
 def _scalars(node: Node) -> Iterator[Scalar]:
@@ -133,7 +135,7 @@ def _scalars(node: Node) -> Iterator[Scalar]:
 
 
 class SuiteDefaults(Value, frozen=True, kw_only=True):
-    """What a suite says for each of its cases."""
+    """What a suite sets for all of its cases."""
 
     suite: str
     folder: Path
@@ -148,13 +150,13 @@ class SuiteDefaults(Value, frozen=True, kw_only=True):
 
 
 class TargetAlias(Mention, frozen=True, kw_only=True):
-    """Another name that a suite gives a target, unless the targets file has one of that name."""
+    """A suite's alias of a target, unless the targets file has one of that name."""
 
     of: Mention
 
 
 class ExecutionSettings(Value, frozen=True, kw_only=True):
-    """What a case, or a suite, says about being run."""
+    """How a case or a suite is run."""
 
     targets: tuple[Mention, ...] = ()
     threshold: float | None = None
@@ -163,7 +165,6 @@ class ExecutionSettings(Value, frozen=True, kw_only=True):
 
 
 def read_case(table: Table, shared: SuiteDefaults, source: FileSource) -> EvalCase | None:
-    """A case; its `{{variables}}` are filled in first."""
     filled = fill_variables(table, source, strict=not shared.compat)
     before = source.problems.mistake_count
     case = read_table(filled, lambda fields: _read_case(fields, shared, source), source.problems)
@@ -173,10 +174,10 @@ def read_case(table: Table, shared: SuiteDefaults, source: FileSource) -> EvalCa
 
 
 def check_graders(case: EvalCase, source: FileSource, *, sound: bool) -> None:
-    """What no attempt could pass is told now. Whatever was refused already is not tried."""
+    """Notes mistakes of graders that would fail every attempt, unless they were refused already."""
     tried = tuple(_accepted_graders(case.all_graders, source))
     for mistake in grader_mistakes(msgspec.structs.replace(case, graders=tried)):
-        # That nobody could pass a case may be because of a grader that could not be read.
+        # A case without weights may have a grader that could not be read.
         if sound or mistake.place != case.place:
             source.problems.note(config_place(mistake.place), mistake.text)
 
@@ -190,11 +191,10 @@ def _accepted_graders(graders: Sequence[GraderSpec], source: FileSource) -> Iter
 
 
 def read_execution(fields: SettingsFields) -> ExecutionSettings:
-    """What a case and a suite may both say; a suite takes the rest itself."""
+    """The settings that cases and suites share."""
     if fields.flag("cache", default=False):
-        fields.note_mistake(
-            "cache", "is not supported; each attempt is made, or told again by `replay`"
-        )
+        remedy = "to repeat recorded answers, use a target of provider `replay`"
+        fields.note_mistake("cache", f"is not supported; {remedy}")
     fields.text("cache_path", None)
     graders = fields.one_of(*GRADER_LISTS)
     return ExecutionSettings(
@@ -206,7 +206,6 @@ def read_execution(fields: SettingsFields) -> ExecutionSettings:
 
 
 def read_target_names(fields: SettingsFields) -> tuple[Mention, ...]:
-    """Names of targets: one, or several."""
     if fields.one_of("target", "targets") == "target":
         mention = fields.mention("target")
         return (mention,) if mention and mention.name else ()
@@ -225,9 +224,7 @@ def read_target_names(fields: SettingsFields) -> tuple[Mention, ...]:
 
 def _read_matrix_entry(fields: SettingsFields) -> tuple[Mention, ...]:
     if fields.has("hooks"):
-        fields.note_mistake(
-            "hooks", "is not supported of a target; write it to `workspace` as its hooks"
-        )
+        fields.note_mistake("hooks", "is not supported for a target; move them to `workspace`")
     fields.required_text("name", "name a target")
     name, other = fields.mention("name"), fields.mention("use_target")
     if name and other:
@@ -237,14 +234,14 @@ def _read_matrix_entry(fields: SettingsFields) -> tuple[Mention, ...]:
 
 def reject_key(fields: SettingsFields, key: str) -> None:
     if fields.has(key):
-        fields.note_mistake(key, "is not supported; take it away")
+        fields.note_mistake(key, "is not supported; remove it")
 
 
 def _read_case(
     fields: SettingsFields, shared: SuiteDefaults, source: FileSource
 ) -> EvalCase | None:
     fields.has("vars")
-    name = fields.required_text("id", "give the case a name of its own")
+    name = fields.required_text("id", "give the case a unique id")
     execution = fields.section("execution", read_execution)
     own_targets = read_target_names(fields)
     targets = execution.targets or own_targets or shared.targets
@@ -256,7 +253,7 @@ def _read_case(
     graders = _case_graders(fields, execution, shared, source, criteria, conversation)
     expected = fields.one_of("expected_output", "expected_messages")
     if conversation and expected:
-        fields.note_mistake(expected, "a conversation has none of its own; write it to the turn")
+        fields.note_mistake(expected, "a conversation has none itself; move it to the turn")
     workspace = workspace_table(fields.node("workspace"), source)
     needs = fields.mentions("depends_on")
     metadata = read_metadata(fields)
@@ -288,7 +285,7 @@ def _read_case(
 def _read_criteria(fields: SettingsFields, form: SuiteDialect) -> str:
     key = fields.one_of("criteria", "expected_outcome", "outcome")
     if key is None and form == "seed":
-        fields.note_mistake("expected_outcome", "is missing; say what good looks like")
+        fields.note_mistake("expected_outcome", "is missing; describe a good answer")
     return fields.text(key, "") if key else ""
 
 
@@ -298,14 +295,14 @@ def _read_case_input(
     source: FileSource,
     files: tuple[Path, ...] | None,
 ) -> tuple[tuple[InputMessage, ...], tuple[Path, ...]]:
-    """`files` go along; None in a conversation, where it is what comes before, and may be nothing."""
+    """`files` are attached; None in a conversation, whose input comes before the turns and is optional."""
     key = fields.one_of("input", "input_messages")
     if key is None and files is not None:
         wanted = "input_messages" if shared.form == "seed" else "input"
-        fields.note_mistake(wanted, "is missing; say what the agent is asked")
+        fields.note_mistake(wanted, "is missing; write what the agent is asked")
     own = read_input(fields.node(key) if key else None, source)
     if key and own and own[-1].role != "user" and files is not None:
-        fields.note_mistake(key, "ends with no message of the user: nothing is asked")
+        fields.note_mistake(key, "must end with a message of the user")
     said = (*shared.input, *attach_files(own, files or ()))
     return split_guidelines(said, source.guidelines(fields.place.file))
 
@@ -318,15 +315,15 @@ def _case_graders(
     criteria: str,
     conversation: CaseConversation | None,
 ) -> tuple[GraderSpec, ...]:
-    """Its own come first, then those of the suite, unless it wants none of them."""
+    """Its own, then those of the suite unless `skip_defaults` is set."""
     of_turns = [one for turn in conversation.turns for one in turn.graders] if conversation else []
     key = fields.one_of(*GRADER_LISTS)
-    graders: tuple[GraderSpec, ...] = ()
     rubrics = fields.node("rubrics")
-    if rubrics:
-        graders = (rubric_grader(rubrics, source),)
-    graders += read_graders(fields.node(key) if key else None, source)
-    graders += read_graders(execution.graders, source)
+    graders = (
+        *((rubric_grader(rubrics, source),) if rubrics else ()),
+        *read_grader_list(fields, source),
+        *read_graders(execution.graders, source),
+    )
     stated = bool(key or execution.graders or rubrics)
     if not execution.skip_defaults:
         graders += shared.graders
@@ -334,12 +331,12 @@ def _case_graders(
         return (implicit_grader(fields.place),)
     if not any(can_score(grader) for grader in (*graders, *of_turns)) and not shared.compat:
         remedy = "write assertions with a weight above 0, or criteria for a judge"
-        fields.note_mistake(key or "assertions", f"no grader of this case has a say; {remedy}")
+        fields.note_mistake(key or "assertions", f"no grader of this case counts; {remedy}")
     return graders
 
 
 def read_metadata(fields: SettingsFields) -> dict[str, object]:
-    """Of a case or a suite; `tags` beside it are those in it."""
+    """The metadata of a case or suite; `tags` beside it are added."""
     metadata: dict[str, object] = {}
     node = fields.node("metadata")
     if isinstance(node, Table):
@@ -352,7 +349,7 @@ def read_metadata(fields: SettingsFields) -> dict[str, object]:
 
 
 def _tags(metadata: Mapping[str, object]) -> tuple[str, ...]:
-    """One, or several; what else somebody calls so is for graders."""
+    """One text, or a list; any other value is left to graders."""
     tags = metadata.get("tags")
     several: list[object] = tags if isinstance(tags, list) else [tags]  # pyright: ignore[reportUnknownVariableType] (from a file)
     return tuple(tag for tag in several if isinstance(tag, str))

@@ -23,13 +23,13 @@ from goent.evals.suites import SuiteLocation
 from goent.system.plain_files import NotPlainFile, read_plain_text
 from goent.system.project_folders import UnsafeFolder, find_project
 
-MOST_VALUES: Final = 1_000_000  # of a file, with each alias counted as what it stands for
+MOST_VALUES: Final = 1_000_000  # of a file, with aliases expanded
 MOST_LEVELS: Final = 60
-LONGEST_INTEGER: Final = 40  # digits; what is longer becomes a float
+LONGEST_INTEGER: Final = 40  # digits; a longer one becomes a float
 
 
 def value_count(node: Node, known: dict[int, int] | None = None, level: int = 0) -> int:
-    """How many values there are, were every alias written out; too many if they are too deep."""
+    """The number of values with aliases expanded; above the limit if they are too deep."""
     if isinstance(node, Scalar):
         return 1
     known = {} if known is None else known
@@ -44,7 +44,7 @@ def value_count(node: Node, known: dict[int, int] | None = None, level: int = 0)
 def map_scalars(
     node: Node, change: Callable[[Scalar], Node], known: dict[int, Node] | None = None
 ) -> Node:
-    """The tree with every single value changed. What was shared stays shared."""
+    """The tree with every scalar changed. Shared parts stay shared."""
     known = {} if known is None else known
     if isinstance(node, Scalar):
         return change(node)
@@ -76,7 +76,7 @@ def plain_value(node: Node | None) -> object:
 
 
 def as_text(node: Node) -> object:
-    """The value where a text is meant: `42` and `yes` as they were written, in a list as well."""
+    """Scalars as they were written, `42` and `yes` included, in a list as well."""
     if isinstance(node, Items):
         return [as_text(item) for item in node.items]
     return plain_value(node) if isinstance(node, Table) else node.text
@@ -91,17 +91,15 @@ def parse_number(text: str) -> float:
 
 
 def suite_location(place: SettingPlace) -> suites.SuiteLocation:
-    """The place as a suite keeps it."""
     return suites.SuiteLocation(file=place.file, line=place.line or None, key=place.key)
 
 
 def config_place(place: suites.SuiteLocation) -> SettingPlace:
-    """And the other way round, for a mistake that is found later."""
     return SettingPlace(file=place.file, line=place.line or 0, key=place.key)
 
 
 class _Digits(str):
-    """Digits, as they were written."""
+    """A JSON number, as it was written."""
 
     __slots__ = ()
 
@@ -114,11 +112,11 @@ class _JsonObject:
 
 
 def _reject_constant(text: str) -> object:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")
 
 
 def parse_json(text: str, place: SettingPlace, problems: Problems) -> Node | None:
-    """One line of JSON; None, with a problem, if it is none."""
+    """Parses a line of JSON; None, with a problem noted, if it is invalid."""
     try:
         value: object = json.loads(
             text,
@@ -172,11 +170,11 @@ _GLOBS: Final = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
 def folders_upward(folder: Path) -> Iterator[Path]:
-    """The folder and those above it, up to its project's: what lies higher may be anybody's."""
+    """The folder and those above it, up to its project's: folders above that may be anybody's."""
     here = folder.resolve()
     try:
         top = find_project(here)
-    except UnsafeFolder:  # a folder of somebody else says nothing about those above it
+    except UnsafeFolder:  # the owner of the folder is another user
         top = here
     for each in (here, *here.parents):
         yield each
@@ -185,7 +183,7 @@ def folders_upward(folder: Path) -> Iterator[Path]:
 
 
 def dotenv_variables(folder: Path) -> Mapping[str, str]:
-    """What `.env` files say there; the nearest wins. For the files of evaluations alone: no process gets them."""
+    """The variables of `.env` files, the nearest first. Only for evaluation files: no process gets them."""
     found: dict[str, str] = {}
     for each in folders_upward(folder):
         path = each / ".env"
@@ -197,7 +195,7 @@ def dotenv_variables(folder: Path) -> Mapping[str, str]:
 
 
 def parse_dotenv(text: str) -> dict[str, str]:
-    """`NAME=value` a line; quotes are taken off, and comments left out."""
+    """Parses lines of `NAME=value`, without quotes and comments."""
     return {
         line[1]: _unescape(line[2])
         if line[2] is not None
@@ -213,7 +211,7 @@ def _unescape(text: str) -> str:
 
 
 class Guidelines:
-    """Files whose names fit are instructions. The patterns are seen from `top`."""
+    """The patterns, relative to `top`, of files that are instructions."""
 
     def __init__(self, top: Path, patterns: tuple[str, ...] = GUIDELINE_PATTERNS) -> None:
         self._top = top
@@ -240,15 +238,15 @@ _VARIABLE: Final = re.compile(r"\$\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}")
 
 
 def invalid_byte(error: UnicodeDecodeError) -> str:
-    """Where a file stops being text."""
+    """The place of the first byte that is not UTF-8."""
     line = error.object.count(b"\n", 0, error.start) + 1
     return f"byte 0x{error.object[error.start]:02x} on line {line}"
 
 
 class FileSource:
-    """Reads files for one loading: which environment holds, and where mistakes go.
+    """Reads the files of one validation, with an environment, and collects mistakes.
 
-    Where nothing is `running`, nobody asks whether what attempts need is there.
+    Unless `running`, files that only attempts need are not checked.
     """
 
     def __init__(
@@ -256,40 +254,38 @@ class FileSource:
     ) -> None:
         self.problems = problems
         self.for_run = running
-        # Of cases, by suite and place: several suites may name one file of cases.
+        # By suite and place: several suites may use one file of cases.
         self.targets: dict[tuple[str, SuiteLocation], Sequence[Mention]] = {}
-        self.files: dict[Path, None] = {}  # all that were read
-        self.needs: dict[
-            SuiteLocation, tuple[Mention, ...]
-        ] = {}  # of cases, by where they are written
-        self.refused: set[SuiteLocation] = set()  # graders with which something was wrong already
+        self.files: dict[Path, None] = {}
+        self.needs: dict[SuiteLocation, tuple[Mention, ...]] = {}
+        self.refused: set[SuiteLocation] = set()  # graders with mistakes
         self.environ = environ
         self._found: dict[Hashable, object] = {}
         self._variables: dict[Path, Mapping[str, str]] = {}
         self._guidelines: dict[Path, Guidelines] = {}
 
     def cached(self, what: Hashable, find: Callable[[], T]) -> T:
-        """What was found out for one case is known for the others."""
+        """The result of `find`, which runs once for each key."""
         if what not in self._found:
             self._found[what] = find()
-        return self._found[what]  # pyright: ignore[reportReturnType] (whoever asks names what he finds)
+        return self._found[what]  # pyright: ignore[reportReturnType] (a key always has the same type)
 
     def guidelines(self, file: str) -> Guidelines:
-        """Which files are instructions where this one lies: as the nearest settings say."""
+        """The guideline patterns for this file, by the nearest settings."""
         folder = Path(file).parent
         if folder not in self._guidelines:
             self._guidelines[folder] = self._find_guidelines(folder)
         return self._guidelines[folder]
 
     def text(self, path: Path, asked: SettingPlace | None = None) -> str | None:
-        """A file's text; `asked` is where it was named."""
+        """A file's text; `asked` is the place that names it."""
         self.files[path] = None
         try:
             return read_plain_text(path, LARGEST_FILE)
         except NotPlainFile as error:
             why = f"it {error.why}"
         except UnicodeDecodeError as error:
-            why = f"it is no text in UTF-8 ({invalid_byte(error)})"
+            why = f"it is not UTF-8 text ({invalid_byte(error)})"
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or str(error)
             if path.is_symlink():
@@ -307,7 +303,7 @@ class FileSource:
         return self._finish(parse_document(text, SettingPlace(file=str(path)), self.problems))
 
     def table(self, path: Path, asked: SettingPlace | None = None) -> Table | None:
-        """A file that holds settings; None, with a problem, if it does not."""
+        """A file of settings; None, with a problem noted, if it is not one."""
         text = self.text(path, asked)
         if text is None:
             return None
@@ -318,10 +314,12 @@ class FileSource:
         return node if isinstance(node, Table) and not failed else None
 
     def lines(self, path: Path, asked: SettingPlace | None = None) -> Iterator[Table]:
-        """The objects of a file with one in each line."""
+        """The objects of a file with one per line."""
         text = self.text(path, asked)
         if text is not None and not text.strip():
-            self.problems.note(SettingPlace(file=str(path)), "has no case; write one object a line")
+            self.problems.note(
+                SettingPlace(file=str(path)), "has no case; write one object per line"
+            )
         for number, line in enumerate((text or "").split("\n"), start=1):
             if line.strip():
                 place = SettingPlace(file=str(path), line=number)
@@ -341,7 +339,7 @@ class FileSource:
         return map_scalars(node, self._with_environment)
 
     def _with_environment(self, scalar: Scalar) -> Node:
-        """A variable that is not set stands for nothing, as it always did."""
+        """Fills in `${{ NAME }}`; a variable that is not set is empty."""
         if scalar.kind != "text" or "${{" not in scalar.text:
             return scalar
         folder = Path(scalar.place.file).parent

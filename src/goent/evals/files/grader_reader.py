@@ -1,9 +1,16 @@
-"""Reads a list of graders, with includes and shorthands expanded, and checks their settings."""
+"""Reads a list of graders, with includes and shorthands expanded, and checks their settings.
+
+Which settings a grader has, and of which types, is read from its declaration in the registry.
+"""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path, PurePath
-from typing import Final
+from types import NoneType, UnionType
+from typing import Final, Literal, Union, get_args, get_origin
+
+import msgspec
 
 from goent.config.settings_tree import (
     Items,
@@ -17,197 +24,19 @@ from goent.config.settings_tree import (
     read_table,
     suggestion,
 )
-from goent.domain.types import Value
 from goent.evals.files.file_source import FileSource, as_text, plain_value, suite_location
-from goent.evals.graders.grader_settings import ExpectedCall, ExpectedField, GraderSettings
-from goent.evals.graders.judge_prompt import RubricEntry, ScoreRange
-from goent.evals.graders.target_judge import JUDGED_TYPES
+from goent.evals.graders.grader_kind import GraderKind, GraderSettings
+from goent.evals.graders.grader_registry import GRADERS, grader_type
+from goent.evals.graders.judge_prompt import RubricEntry
 from goent.evals.suites import SETTINGS_FOLDERS, GraderSpec
-
-
-class GraderKind(Value, frozen=True, kw_only=True):
-    """The settings that a grader must have, and those that it may have."""
-
-    needed: tuple[str, ...] = ()
-    known: tuple[str, ...] = ()
-
-
-_TEXT_KIND: Final = GraderKind(needed=("value",))
-_SCRIPT_KIND: Final = GraderKind(needed=("command",), known=("cwd", "timeout_seconds", "config"))
-_JUDGE_KIND: Final = GraderKind(known=("prompt", "rubrics", "criteria", "target", "model"))
-
-GRADER_KINDS: Final[Mapping[str, GraderKind]] = {
-    "contains": _TEXT_KIND,
-    "contains-any": _TEXT_KIND,
-    "contains-all": _TEXT_KIND,
-    "icontains": _TEXT_KIND,
-    "icontains-any": _TEXT_KIND,
-    "icontains-all": _TEXT_KIND,
-    "starts-with": _TEXT_KIND,
-    "ends-with": _TEXT_KIND,
-    "equals": _TEXT_KIND,
-    "regex": GraderKind(needed=("value",), known=("flags",)),
-    "is-json": GraderKind(),
-    "tool-trajectory": GraderKind(
-        needed=("mode",),
-        known=(
-            *("expected", "minimums", "args_match", "status"),
-            *("forbidden", "max", "followed_by", "subagents"),
-        ),
-    ),
-    "field-accuracy": GraderKind(needed=("fields",), known=("aggregation",)),
-    "latency": GraderKind(needed=("threshold",)),
-    "cost": GraderKind(needed=("budget",)),
-    "token-usage": GraderKind(known=("max_total", "max_input", "max_output")),
-    "execution-metrics": GraderKind(
-        known=(
-            "max_tool_calls",
-            "max_llm_calls",
-            "max_tokens",
-            "max_cost_usd",
-            "max_duration_ms",
-            "target_exploration_ratio",
-            "exploration_tolerance",
-        )
-    ),
-    "skill-trigger": GraderKind(needed=("skill",), known=("should_trigger",)),
-    "composite": GraderKind(known=("aggregator",)),
-    "code-grader": _SCRIPT_KIND,
-    "llm-grader": _JUDGE_KIND,
-    "rubrics": GraderKind(needed=("criteria",), known=("target", "model", "prompt")),
-}
-
-GRADER_ALIASES: Final[Mapping[str, str]] = {
-    "code": "code-grader",
-    "code-judge": "code-grader",
-    "script": "code-grader",
-    "llm-judge": "llm-grader",
-    "llm": "llm-grader",
-    "llm-rubric": "llm-grader",
-}
-
-TRAJECTORY_MODES: Final = ("any_order", "in_order", "exact", "superset", "subset")
-AGGREGATORS: Final = ("weighted_average", "threshold", "code-grader", "llm-grader")
-BOOLEAN_SETTINGS: Final = ("should_trigger", "subagents")
-TEXT_GRADERS: Final = tuple(kind for kind, known in GRADER_KINDS.items() if "value" in known.needed)
-
-
-def check_settings(fields: SettingsFields, kind: str) -> None:
-    if check := _CHECKS.get(kind):
-        check(fields)
-
-
-def check_criteria(node: Node | None, problems: Problems) -> None:
-    """The items of a rubric: texts, or tables that say no more than they may."""
-    for item in node.items if isinstance(node, Items) else ():
-        if isinstance(item, Table):
-            read_table(item, _check_criterion, problems)
-
-
-def read_share(fields: SettingsFields, key: str) -> float | None:
-    """A number from 0 to 1."""
-    value = fields.amount(key, None)
-    if value is not None and value > 1:
-        fields.note_mistake(key, f"must be from 0 to 1, not {value:g}")
-        return None
-    return value
-
-
-def accept_all(fields: SettingsFields) -> None:
-    """Nothing in it is unknown: somebody else judges it."""
-    for key in fields.keys:
-        fields.has(key)
-
-
-def _accept_only(form: type[GraderSettings]) -> Callable[[SettingsFields], None]:
-    """What a form has no place for is unknown; what its values are is judged by who reads them."""
-
-    def take(fields: SettingsFields) -> None:
-        for key in form.__struct_fields__:
-            fields.has(key)
-
-    return take
-
-
-def _check_criterion(fields: SettingsFields) -> None:
-    _accept_only(RubricEntry)(fields)
-    if fields.shape("score_ranges") == "list":
-        fields.rows("score_ranges", _accept_only(ScoreRange))
-
-
-def _check_trajectory(fields: SettingsFields) -> None:
-    fields.choice("mode", TRAJECTORY_MODES, None)
-    fields.rows("expected", _accept_only(ExpectedCall))
-    expect_shape(fields, "forbidden", "list")
-    for key in ("minimums", "max", "followed_by"):
-        expect_shape(fields, key, "table")
-
-
-def _check_judge(fields: SettingsFields) -> None:
-    for key in ("criteria", "rubrics"):
-        check_criteria(fields.node(key), fields.problems)
-
-
-def _check_rubrics(fields: SettingsFields) -> None:
-    expect_shape(fields, "criteria", "list")
-    _check_judge(fields)
-
-
-def _limits_check(kind: str) -> Callable[[SettingsFields], None]:
-    def check(fields: SettingsFields) -> None:
-        keys = GRADER_KINDS[kind].known
-        for key in keys:
-            fields.amount(key, None)
-        if not any(fields.has(key) for key in keys):
-            fields.note_mistake(
-                "type", f"{kind} has nothing to check; give one of {', '.join(keys)}"
-            )
-
-    return check
-
-
-def _amount_check(key: str) -> Callable[[SettingsFields], None]:
-    def check(fields: SettingsFields) -> None:
-        fields.amount(key, None)
-
-    return check
-
-
-def _list_check(key: str) -> Callable[[SettingsFields], None]:
-    return lambda fields: expect_shape(fields, key, "list")
-
-
-def _check_fields(fields: SettingsFields) -> None:
-    fields.rows("fields", _accept_only(ExpectedField))
-
-
-def expect_shape(fields: SettingsFields, key: str, shape: str) -> None:
-    found = fields.shape(key)
-    if found not in {None, shape}:
-        fields.note_mistake(key, f"expected a {shape}, not a {found}")
-
-
-_CHECKS: Final[Mapping[str, Callable[[SettingsFields], None]]] = {
-    "tool-trajectory": _check_trajectory,
-    "latency": _amount_check("threshold"),
-    "cost": _amount_check("budget"),
-    "token-usage": _limits_check("token-usage"),
-    "execution-metrics": _limits_check("execution-metrics"),
-    "field-accuracy": _check_fields,
-    "llm-grader": _check_judge,
-    "rubrics": _check_rubrics,
-    "contains-any": _list_check("value"),
-    "contains-all": _list_check("value"),
-    "icontains-any": _list_check("value"),
-    "icontains-all": _list_check("value"),
-}
 
 DEEPEST_INCLUDE: Final = 3
 GRADER_LISTS: Final = ("assertions", "evaluators", "assert")
+AGGREGATORS: Final = ("weighted_average", "threshold", "code-grader", "llm-grader")
 
 
 def read_graders(node: Node | None, source: FileSource, depth: int = 0) -> tuple[GraderSpec, ...]:
-    """The graders of a list. Plain texts in it are, together, one rubric."""
+    """The graders of a list. All plain texts in it together are one rubric."""
     if node is None:
         return ()
     if not isinstance(node, Items):
@@ -222,27 +51,24 @@ def read_graders(node: Node | None, source: FileSource, depth: int = 0) -> tuple
         elif isinstance(item, Items):
             source.problems.note(item.place, "expected a grader, such as {type: contains, …}")
         elif "include" in item.entries:
-            found += read_table(
-                item, lambda fields: _read_include(fields, source, depth), source.problems
-            )
+            include = partial(_read_include, source=source, depth=depth)
+            found += read_table(item, include, source.problems)
         else:
             before = source.problems.mistake_count
-            grader = read_table(
-                item, lambda fields: _read_grader(fields, source, depth), source.problems
-            )
-            if grader:
+            read = partial(_read_grader, source=source, depth=depth)
+            if grader := read_table(item, read, source.problems):
                 found.append(grader)
-            if grader and source.problems.mistake_count > before:
-                source.refused.add(grader.place)
+                if source.problems.mistake_count > before:
+                    source.refused.add(grader.place)
     return tuple(found)
 
 
 def rubric_grader(criteria: Node, source: FileSource) -> GraderSpec:
-    """A judge that goes through a list of criteria."""
+    """A judge that checks a list of criteria."""
     if not isinstance(criteria, Items):
         source.problems.note(criteria.place, f"expected a list, not {describe_node(criteria)}")
     before = source.problems.mistake_count
-    check_criteria(criteria, source.problems)
+    _check_items(criteria, str | RubricEntry, source.problems)
     if source.problems.mistake_count > before:
         source.refused.add(suite_location(criteria.place))
     settings = {"criteria": plain_value(criteria)}
@@ -252,12 +78,12 @@ def rubric_grader(criteria: Node, source: FileSource) -> GraderSpec:
 
 
 def implicit_grader(place: SettingPlace) -> GraderSpec:
-    """What judges a case that only says what good looks like."""
+    """The judge of a case that has criteria and no graders."""
     return GraderSpec(type="llm-grader", name="llm-grader", place=suite_location(place))
 
 
 def can_score(grader: GraderSpec) -> bool:
-    """Whether it can ever have a say: a weight, and something to look at."""
+    """Whether it can ever count: it has a weight, and something to check."""
     if grader.weight <= 0:
         return False
     if grader.type == "composite":
@@ -278,15 +104,12 @@ def _read_include(fields: SettingsFields, source: FileSource, depth: int) -> tup
         return ()
     path = _find_template(mention.name, Path(fields.place.file).parent)
     if not _is_path(mention.name) and ".." in PurePath(mention.name).parts:
-        fields.note_mistake(
-            "include", f"{mention.name!r} leads out of the templates; name a file, x.yaml"
-        )
+        leaves = f"{mention.name!r} leads out of the templates; name a file, x.yaml"
+        fields.note_mistake("include", leaves)
         return ()
     if path is None:
         where = f".goent/templates/{mention.name}.yaml"
-        fields.note_mistake(
-            "include", f"there is no template {mention.name!r}; write it to {where}"
-        )
+        fields.note_mistake("include", f"there is no template {mention.name!r}; write {where}")
         return ()
     before = source.problems.mistake_count
     node = source.document(path, mention.place)
@@ -307,7 +130,7 @@ def _read_include(fields: SettingsFields, source: FileSource, depth: int) -> tup
 
 
 def _is_path(name: str) -> bool:
-    """Of a file, seen from the suite; else it is the name of a template."""
+    """Whether it is a path relative to the suite; otherwise it names a template."""
     return name.endswith((".yaml", ".yml"))
 
 
@@ -329,8 +152,7 @@ def _find_template(name: str, start: Path) -> Path | None:
 
 def _read_grader(fields: SettingsFields, source: FileSource, depth: int) -> GraderSpec | None:
     written = fields.required_text("type", "name a grader, such as contains")
-    kebab = written.replace("_", "-")
-    kind = GRADER_ALIASES.get(kebab, kebab)
+    type_ = grader_type(written)
     name = fields.text("name", "")
     required = _read_required(fields)
     weight = fields.amount("weight", 1.0)
@@ -338,22 +160,23 @@ def _read_grader(fields: SettingsFields, source: FileSource, depth: int) -> Grad
     negate = fields.flag("negate", default=False)
     members: tuple[GraderSpec, ...] = ()
     before = source.problems.mistake_count
-    if kind == "composite":
+    if type_ == "composite":
         key = fields.one_of(*GRADER_LISTS)
         members = read_graders(fields.node(key) if key else None, source, depth)
         if not members:
             fields.note_mistake(key or "assertions", "a composite needs members; list its graders")
-    if kind not in GRADER_KINDS:
+    kind = GRADERS.get(type_)
+    if kind is None:
         accept_all(fields)
         if written:
-            remedy = suggestion(kebab, tuple(GRADER_KINDS))
-            fields.note_mistake("type", f"{written!r} is no grader, or not supported; {remedy}")
+            remedy = suggestion(type_, GRADERS)
+            fields.note_mistake("type", f"{written!r} is not a grader, or not supported; {remedy}")
         return None
     known = members if source.problems.mistake_count == before else ()
     settings = _read_settings(fields, kind, tuple(member.name for member in known))
     return GraderSpec(
-        type=kind,
-        name=name or _default_name(kind, settings.get("value")),
+        type=type_,
+        name=name or _default_name(type_, settings.get("value")),
         settings=settings,
         weight=weight,
         required=required,
@@ -365,55 +188,57 @@ def _read_grader(fields: SettingsFields, source: FileSource, depth: int) -> Grad
 
 
 def _read_settings(
-    fields: SettingsFields, kind: str, members: tuple[str, ...]
+    fields: SettingsFields, kind: GraderKind, members: tuple[str, ...]
 ) -> dict[str, object]:
-    known = GRADER_KINDS[kind]
     settings: dict[str, object] = {}
-    if "command" in known.needed and (key := fields.one_of("command", "script")):
+    if "command" in kind.required and (key := fields.one_of("command", "script")):
         settings["command"] = _read_command(fields, key)
-    for key in (*known.needed, *known.known):
+    for field in msgspec.structs.fields(kind.settings):
+        key = field.name
         node = fields.node(key)
         if key == "aggregator" and node is not None:
-            settings[key] = fields.section(key, lambda inner: _read_aggregator(inner, members))
+            settings[key] = fields.section(key, partial(_read_aggregator, members=members))
         elif node is not None and key not in settings:
-            settings[key] = _setting_value(kind, key, node)
-        elif key in known.needed and key not in settings:
-            fields.note_mistake(key, f"is missing; a grader of type {kind} needs it")
-    if kind in JUDGED_TYPES and fields.has("temperature"):
+            settings[key] = _setting_value(field, node)
+        elif key in kind.required and key not in settings:
+            fields.note_mistake(key, f"is missing; a grader of type {kind.name} needs it")
+    if kind.is_judged and fields.has("temperature"):
         remedy = "judge by a target {provider: goent, model: …, method: api, temperature: …}"
-        fields.note_mistake("temperature", f"is a setting of who judges; {remedy}")
-    check_settings(fields, kind)
+        fields.note_mistake("temperature", f"is a setting of the judge; {remedy}")
+    _check_settings(fields, kind.settings)
+    if kind.any_of and not settings:
+        remedy = f"give one of {', '.join(kind.setting_names)}"
+        fields.note_mistake("type", f"{kind.name} has nothing to check; {remedy}")
     return settings
 
 
-def _setting_value(kind: str, key: str, node: Node) -> object:
-    if key in BOOLEAN_SETTINGS and isinstance(node, Scalar) and node.kind == "bool":
+def _setting_value(field: msgspec.structs.FieldInfo, node: Node) -> object:
+    if field.type is bool and isinstance(node, Scalar) and node.kind == "bool":
         return node.is_true
-    return as_text(node) if key == "value" and kind in TEXT_GRADERS else plain_value(node)
+    return as_text(node) if field.name == "value" else plain_value(node)
 
 
 def _read_aggregator(fields: SettingsFields, members: tuple[str, ...]) -> dict[str, object]:
-    """How members of a composite become one; as a script or a judge it has settings of theirs."""
-    kebab = fields.text("type", "weighted_average").replace("_", "-")
-    kind = {"weighted-average": "weighted_average"}.get(kebab, GRADER_ALIASES.get(kebab, kebab))
+    """How members of a composite become one; a script or a judge has its usual settings."""
+    kind = grader_type(fields.text("type", "weighted_average"))
+    kind = "weighted_average" if kind == "weighted-average" else kind
     found: dict[str, object] = {"type": kind}
     match kind:
         case "weighted_average":
             keys = ("weights",)
-            fields.section("weights", lambda weights: _check_weights(weights, members))
+            fields.section("weights", partial(_check_weights, members=members))
         case "threshold":
             keys = ("threshold",)
             limit = read_share(fields, "threshold")
             if limit is None and not fields.has("threshold"):
-                told = "is missing; the share of members that must pass, 0 to 1"
-                fields.note_mistake("threshold", told)
+                missing = "is missing; the share of members that must pass, 0 to 1"
+                fields.note_mistake("threshold", missing)
         case "code-grader":
             keys = ("cwd", "timeout_seconds")
             key = fields.one_of("command", "script", "path")
             if key is None:
-                fields.note_mistake(
-                    "command", "is missing; name the program that makes one of many"
-                )
+                missing = "is missing; name the program that combines the members"
+                fields.note_mistake("command", missing)
             else:
                 found["command"] = _read_command(fields, key)
         case "llm-grader":
@@ -427,16 +252,16 @@ def _read_aggregator(fields: SettingsFields, members: tuple[str, ...]) -> dict[s
 
 
 def _check_weights(fields: SettingsFields, members: tuple[str, ...]) -> None:
-    """By the names of members, if these are known: another one would be a weight of nobody's."""
+    """Accepts the names of members, or any if these are unknown."""
     for name in members or fields.keys:
         fields.amount(name, None)
 
 
 def _read_command(fields: SettingsFields, key: str) -> list[str]:
-    """A list is run as it is; a text is for the shell."""
+    """A list is run directly; a text by the shell."""
     words = fields.texts(key)
     if not words and fields.shape(key) == "list":
-        fields.note_mistake(key, "says nothing to run")
+        fields.note_mistake(key, "is empty; say what to run")
     return list(words) if fields.shape(key) == "list" else ["sh", "-c", *words]
 
 
@@ -453,3 +278,72 @@ def _default_name(kind: str, value: object) -> str:
         values: list[object] = value  # pyright: ignore[reportUnknownVariableType] (from a file)
         return f"{kind}-{len(values)}"
     return kind if value is None else f"{kind}-{value}"
+
+
+def read_share(fields: SettingsFields, key: str) -> float | None:
+    """A number from 0 to 1."""
+    value = fields.amount(key, None)
+    if value is not None and value > 1:
+        fields.note_mistake(key, f"must be from 0 to 1, not {value:g}")
+        return None
+    return value
+
+
+def accept_all(fields: SettingsFields) -> None:
+    """Accepts every key: others check this table."""
+    for key in fields.keys:
+        fields.has(key)
+
+
+def read_grader_list(fields: SettingsFields, source: FileSource) -> tuple[GraderSpec, ...]:
+    """The graders under whichever of `GRADER_LISTS` is written."""
+    key = fields.one_of(*GRADER_LISTS)
+    return read_graders(fields.node(key), source) if key else ()
+
+
+def _check_settings(fields: SettingsFields, form: type[GraderSettings]) -> None:
+    """Checks settings by their types, so that a mistake has its own line in the file.
+
+    What types cannot say is checked by the grader.
+    """
+    for field in msgspec.structs.fields(form):
+        _check_setting(fields, field.name, field.type)
+
+
+def _check_setting(fields: SettingsFields, key: str, kind: object) -> None:
+    match tuple(option for option in _options(kind) if option is not NoneType):
+        case (only,) if only is int or only is float:
+            fields.amount(key, None)
+        case (only,) if get_origin(only) is Literal:
+            fields.choice(key, get_args(only), None)
+        case (only,) if get_origin(only) is tuple:
+            _expect_shape(fields, key, "list")
+        case (only,) if get_origin(only) is Mapping:
+            _expect_shape(fields, key, "table")
+        case _:
+            fields.has(key)
+    for option in _options(kind):
+        if get_origin(option) is tuple:
+            _check_items(fields.node(key), get_args(option)[0], fields.problems)
+
+
+def _check_items(node: Node | None, kind: object, problems: Problems) -> None:
+    """Checks the tables in a list, if its type has any."""
+    forms = [
+        one for one in _options(kind) if isinstance(one, type) and issubclass(one, GraderSettings)
+    ]
+    for item in node.items if forms and isinstance(node, Items) else ():
+        if isinstance(item, Table):
+            read_table(item, partial(_check_settings, form=forms[0]), problems)
+        elif str not in _options(kind):
+            problems.note(item.place, f"expected a table, not {describe_node(item)}")
+
+
+def _options(kind: object) -> tuple[object, ...]:
+    return get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+
+
+def _expect_shape(fields: SettingsFields, key: str, shape: str) -> None:
+    found = fields.shape(key)
+    if found not in {None, shape}:
+        fields.note_mistake(key, f"expected a {shape}, not a {found}")

@@ -29,12 +29,12 @@ from goent.evals.files.case_reader import (
     reject_key,
 )
 from goent.evals.files.file_source import LARGEST_FILE, FileSource, config_place
-from goent.evals.files.grader_reader import GRADER_LISTS, read_graders
+from goent.evals.files.grader_reader import read_grader_list, read_graders
 from goent.evals.files.workspace_reader import workspace_table
 from goent.evals.suites import EvalCase, Suite, SuiteDialect, SuiteLocation, Trials
 from goent.system.plain_files import is_plain, read_plain
 
-MOST_CYCLES: Final = 20  # circles that are told at once
+MOST_CYCLES: Final = 20  # cycles reported together
 
 
 def check_needs(
@@ -42,24 +42,24 @@ def check_needs(
     needs: Mapping[SuiteLocation, tuple[Mention, ...]],
     problems: Problems,
 ) -> None:
-    """Ids that no case of the suite has, and cases that wait for themselves."""
+    """Notes unknown ids, and cases that depend on themselves."""
     known = {case.id: case for case in cases}
     mentioned = {case.id: needs.get(case.place, ()) for case in cases}
     for case in cases:
         for mention in mentioned[case.id]:
             if mention.name not in known:
                 others = tuple(name for name in known if name != case.id)
-                remedy = suggestion(mention.name, others) if others else "take it away"
+                remedy = suggestion(mention.name, others) if others else "remove it"
                 problems.note(
                     mention.place, f"no case of this suite has the id {mention.name!r}; {remedy}"
                 )
     for circle in _cycles({case.id: case.needs for case in cases}):
         first = next(one for one in mentioned[circle[0]] if one.name == circle[1])
-        problems.note(first.place, f"waits for itself: {' → '.join(circle)}; take one of them away")
+        problems.note(first.place, f"depends on itself: {' → '.join(circle)}; remove one of them")
 
 
 def _cycles(needs: dict[str, tuple[str, ...]]) -> Iterator[list[str]]:
-    """Cases of which each needs the next; no case is in two of them."""
+    """Cycles of dependent cases; no case is in two of them."""
     for _ in range(MOST_CYCLES):
         try:
             TopologicalSorter(needs).prepare()
@@ -74,11 +74,11 @@ def _cycles(needs: dict[str, tuple[str, ...]]) -> Iterator[list[str]]:
 MOST_WORKERS: Final = 50
 MOST_TRIALS: Final = 1000
 SUITE_ENDINGS: Final = (".eval.yaml", ".eval.yml")
-NO_SUITE: Final = "holds no suite: no *.eval.yaml; name a *.jsonl of cases itself"
+NO_SUITE: Final = "holds no suite (*.eval.yaml); name a *.jsonl file itself"
 
 
 class _SuiteExecution(Value, frozen=True, kw_only=True):
-    """What only a suite says about being run."""
+    """How a suite is run."""
 
     execution: ExecutionSettings
     workers: int | None = None
@@ -90,10 +90,9 @@ class _SuiteExecution(Value, frozen=True, kw_only=True):
 def load_suites(
     paths: Sequence[Path], environ: Mapping[str, str], *, compat: bool = False
 ) -> tuple[Suite, ...]:
-    """The suites of files, and of all such files in folders.
+    """The suites in files and folders. Raises one `ConfigError` with every mistake.
 
-    Raises one `ConfigError` with every mistake. With `compat`, a case in which no grader has a say is
-    none: AgentV takes it, and its score is 0.
+    With `compat`, a case in which no grader counts is accepted, as in AgentV; its score is 0.
     """
     source = FileSource(environ, Problems())
     found = read_suites(paths, source, compat=compat)
@@ -104,7 +103,7 @@ def load_suites(
 def read_suites(
     paths: Sequence[Path], source: FileSource, *, compat: bool = False
 ) -> tuple[Suite, ...]:
-    """The same; what is wrong is noted, and what could be read is returned."""
+    """As `load_suites`, but notes mistakes and returns what could be read."""
     found = [
         suite
         for path in _suite_files(paths, source.problems)
@@ -129,7 +128,7 @@ def _suite_files(paths: Sequence[Path], problems: Problems) -> tuple[Path, ...]:
 def _suites_inside(folder: Path) -> tuple[Path, ...]:
     inside = (path for path in sorted(folder.rglob("*")) if not _is_hidden(path, folder))
     named = (path for path in inside if path.name.endswith(SUITE_ENDINGS))
-    # A link to nothing is taken, so that whoever reads it says so.
+    # A dangling link is included, so that reading it reports the mistake.
     return tuple(path for path in named if path.is_file() or not path.exists())
 
 
@@ -139,7 +138,7 @@ def _is_hidden(path: Path, folder: Path) -> bool:
 
 
 def _data_set_of(path: Path) -> Path:
-    """A sidecar stands for its data set."""
+    """The data set, if the path is its sidecar."""
     for ending in SUITE_ENDINGS:
         if path.name.endswith(ending):
             data = path.with_name(path.name.removesuffix(ending) + ".jsonl")
@@ -149,7 +148,7 @@ def _data_set_of(path: Path) -> Path:
 
 
 def _is_sidecar(path: Path) -> bool:
-    """With tests of its own it is a suite. What cannot be read is told by who reads it."""
+    """With tests of its own it is a suite. Unreadable files are reported later."""
     try:
         lines = read_plain(path, LARGEST_FILE).decode(errors="replace").splitlines()
     except (OSError, ValueError):
@@ -185,11 +184,7 @@ def _read_suite(
     form: SuiteDialect = "seed" if fields.has("evalcases") else "v4"
     name = fields.text("name", "") or fields.text("suite", "") or _suite_stem(path)
     run = fields.section("execution", _read_execution)
-    key = fields.one_of(*GRADER_LISTS)
-    graders = (
-        *read_graders(fields.node(key) if key else None, source),
-        *read_graders(run.execution.graders, source),
-    )
+    graders = (*read_grader_list(fields, source), *read_graders(run.execution.graders, source))
     shared = SuiteDefaults(
         suite=name,
         folder=path.parent,
@@ -223,7 +218,7 @@ def _read_suite(
 
 
 def _read_description(fields: SettingsFields) -> dict[str, object]:
-    """What a suite tells of itself. It is of no consequence, except for its cases' metadata."""
+    """A suite's description, which has no effect but for its cases' metadata."""
     for key in ("category", "version", "author", "license"):
         fields.text(key, None)
     fields.node("requires")
@@ -247,7 +242,6 @@ def _read_execution(fields: SettingsFields) -> _SuiteExecution:
 
 
 def _read_trial_count(fields: SettingsFields, key: str) -> Trials:
-    """Only how many."""
     count = fields.integer(key, 1, least=1)
     if count > MOST_TRIALS:
         fields.note_mistake(key, f"must be at most {MOST_TRIALS}, not {count}")
@@ -263,13 +257,10 @@ def _read_trials(fields: SettingsFields) -> Trials:
 
 
 def _case_tables(fields: SettingsFields, form: SuiteDialect, source: FileSource) -> Iterable[Table]:
-    if form == "seed":
-        if fields.has("tests"):
-            fields.note_mistake("tests", "'evalcases' says the same; keep one of them")
-        node = fields.node("evalcases")
-    else:
-        node = fields.node("tests")
     key = "evalcases" if form == "seed" else "tests"
+    if form == "seed" and fields.has("tests"):
+        fields.note_mistake("tests", "is the same as 'evalcases'; keep one of them")
+    node = fields.node(key)
     if node is None:
         fields.note_mistake(key, "is missing; list the cases: tests: [{id: …, input: …}]")
         return ()
@@ -296,7 +287,7 @@ def _tables_in(node: Node, source: FileSource) -> tuple[Table, ...]:
 
 
 def _tables_from_files(path: Path, asked: SettingPlace, source: FileSource) -> tuple[Table, ...]:
-    """Cases in a file of their own, or each in its folder."""
+    """Cases in one file, or in a folder for each."""
     try:
         folders = sorted(path.glob("*/case.yaml")) if path.is_dir() else None
     except (OSError, ValueError):
@@ -326,15 +317,15 @@ def _check_ids(cases: Sequence[EvalCase], problems: Problems) -> None:
         if first is not case:
             where = f"{first.place.file}:{first.place.line}"
             problems.note(
-                config_place(case.place), f"{case.id!r} is the id of another case too, at {where}"
+                config_place(case.place), f"{case.id!r} is also the id of the case at {where}"
             )
 
 
 def _check_names(suites: Sequence[Suite], problems: Problems) -> None:
-    """Results are told apart by the names of suites and the ids of cases."""
+    """Results are identified by suite name and case id."""
     known: dict[str, Suite] = {}
     for suite in suites:
         first = known.setdefault(suite.name, suite)
         if first is not suite:
-            message = f"{str(first.path)!r} is called {suite.name!r} as well; give one another name"
+            message = f"{str(first.path)!r} has the name {suite.name!r} too; rename one"
             problems.note(SettingPlace(file=str(suite.path), key="name"), message)

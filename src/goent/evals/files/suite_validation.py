@@ -6,27 +6,20 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from goent.config.settings_tree import (
-    Items,
-    Problems,
-    SettingPlace,
-    SettingsFields,
-    Table,
-    read_table,
-    suggestion,
-)
+from goent.config.settings_tree import Items, Problems, SettingPlace, Table, read_table, suggestion
 from goent.domain.errors import ConfigError
 from goent.domain.types import Value
 from goent.evals.files.case_reader import TargetAlias, check_graders
 from goent.evals.files.file_source import FileSource, config_place
-from goent.evals.files.grader_reader import GRADER_LISTS, can_score, read_graders
+from goent.evals.files.grader_reader import can_score, read_grader_list, read_graders
 from goent.evals.files.suite_reader import read_suites
 from goent.evals.files.target_reader import find_targets, read_targets
 from goent.evals.files.workspace_reader import is_folder
+from goent.evals.graders.grader_registry import GRADERS
 from goent.evals.suites import EvalCase, GraderSpec, Suite, TargetSpec
-from goent.evals.targets.target_settings import target_folder
+from goent.evals.targets.target_registry import TARGET_KINDS
 
-DEFAULT_TARGET_NAME: Final = "default"  # who is asked where nobody is named
+DEFAULT_TARGET_NAME: Final = "default"  # the target of cases that name none
 
 
 def suite_aliases(
@@ -35,9 +28,9 @@ def suite_aliases(
     source: FileSource,
     asked: Sequence[str],
 ) -> dict[str, TargetSpec]:
-    """The names that suites give targets, as AgentV has it: the targets file has the first say.
+    """The aliases in suites, as in AgentV; names in the targets file go first.
 
-    Where others are `asked`, it is no matter what stands behind a name.
+    Where other targets are `asked`, unknown ones are no mistake.
     """
     named: dict[str, TargetAlias] = {}
     for case in cases:
@@ -46,8 +39,8 @@ def suite_aliases(
                 first = named.setdefault(one.name, one)
                 if first.of.name != one.of.name:
                     where = f"{first.place.file}:{first.place.line}"
-                    words = f"{one.name!r} stands for {first.of.name!r} at {where}"
-                    source.problems.note(one.place, f"{words}; give one another name")
+                    words = f"{one.name!r} is an alias of {first.of.name!r} at {where}"
+                    source.problems.note(one.place, f"{words}; rename one")
     found: dict[str, TargetSpec] = {}
     for name, alias in named.items():
         meant = _alias_target(alias, named)
@@ -59,7 +52,7 @@ def suite_aliases(
 
 
 def _alias_target(alias: TargetAlias, named: Mapping[str, TargetAlias]) -> str:
-    """In the end: another name may stand for a name of the same kind."""
+    """The name at the end of a chain of aliases."""
     passed = {alias.name}
     while (name := alias.of.name) in named and name not in passed:
         passed.add(name)
@@ -70,17 +63,18 @@ def _alias_target(alias: TargetAlias, named: Mapping[str, TargetAlias]) -> str:
 def check_folders(
     case: EvalCase, names: Sequence[str], known: Mapping[str, TargetSpec], source: FileSource
 ) -> None:
-    """Where commands are run: their own folders are seen from the suite, those of checks from the targets."""
+    """Notes folders that the targets of a case need and that do not exist."""
     for spec in _with_fallbacks(names, known):
-        for key, folder in _command_folders(spec, case):
+        kind = TARGET_KINDS.get(spec.kind)
+        for key, folder in kind.folders(spec, case) if kind else ():
             if not source.cached(("folder", folder), lambda at=folder: is_folder(at)):
                 place = config_place(spec.place).entry(key)
-                seen = ", as seen from the suite" if key == "cwd" else ""
+                seen = ", relative to the suite" if key == "cwd" else ""
                 source.problems.note(place, f"there is no folder {str(folder)!r}{seen}")
 
 
 def _with_fallbacks(names: Sequence[str], known: Mapping[str, TargetSpec]) -> Iterator[TargetSpec]:
-    """With who stands in for them."""
+    """The targets, or the default one, with their fallbacks."""
     usual = (
         (DEFAULT_TARGET_NAME,)
         if DEFAULT_TARGET_NAME in known
@@ -93,30 +87,19 @@ def _with_fallbacks(names: Sequence[str], known: Mapping[str, TargetSpec]) -> It
             yield from (known[one] for one in (name, *known[name].fallbacks) if one in known)
 
 
-def _command_folders(spec: TargetSpec, case: EvalCase) -> Iterator[tuple[str, Path]]:
-    if spec.kind != "cli":
-        return
-    if isinstance(cwd := spec.settings.get("cwd"), str):
-        yield "cwd", Path(case.place.file).parent.absolute() / cwd
-    check: object = spec.settings.get("healthcheck")
-    if isinstance(check, dict) and isinstance(cwd := check.get("cwd"), str):  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] (from a file)
-        yield "healthcheck.cwd", target_folder(spec) / cwd
-
-
 def unknown_target(name: str, known: Mapping[str, TargetSpec]) -> str:
-    """What is said of a name that nobody has."""
-    remedy = suggestion(name, known) if known else "write it to .goent/targets.yaml"
+    remedy = suggestion(name, known) if known else "add it to .goent/targets.yaml"
     return f"there is no target {name!r}; {remedy}"
 
 
 CaseFilter = Callable[[EvalCase], bool]
-"""Is the case to be run? If not, nobody has to be there for it."""
+"""Whether a case is run; if not, its targets need not exist."""
 
 
 class ValidationResult(Value, frozen=True, kw_only=True):
-    """What could be read, and every mistake with file, line and path of keys. `files` are what was read.
+    """What could be read, and every mistake with file, line and key. `files` are those that were read.
 
-    `warnings` are of what can be run, and may not be meant.
+    `warnings` are about suites that can run, but may not do what was meant.
     """
 
     suites: tuple[Suite, ...] = ()
@@ -140,10 +123,10 @@ def validate(  # noqa: PLR0913 (what is read, and what for)
     compat: bool = False,
     running: bool = True,
 ) -> ValidationResult:
-    """Suites and the targets that hold where they lie, or those of the file `named`.
+    """Reads suites, with the targets nearest to them or those of the file `named`.
 
-    `asked` are given the cases, instead of the targets that the cases name. If they are not `running`, but
-    graded, what attempts need may be gone.
+    `asked` are targets to use instead of those that cases name. Unless `running`, as for grading,
+    files that only attempts need may be missing.
     """
     problems = Problems()
     source = FileSource(environ, problems, running=running)
@@ -179,7 +162,7 @@ def validate(  # noqa: PLR0913 (what is read, and what for)
 
 
 def _unread_criteria(suites: Sequence[Suite], chosen: CaseFilter) -> Iterator[str]:
-    """Criteria that are given to no judge; once for a suite. AgentV's first form demands them everywhere."""
+    """Warns once per suite about criteria that no judge reads; AgentV's seed dialect requires them."""
     for suite in suites:
         cases = [
             case
@@ -191,22 +174,19 @@ def _unread_criteria(suites: Sequence[Suite], chosen: CaseFilter) -> Iterator[st
             more = len(cases) - 1
             others = f", nor that of {more} other case{'s' * (more > 1)}" if more else ""
             yield (
-                f"{place}: no grader reads it{others}: beside assertions no judge goes by it; add "
-                "{type: llm-grader} to them, or leave out the suite's by `execution: {skip_defaults: true}`"
+                f"{place}: no grader reads it{others}: with assertions there is no implicit judge; add "
+                "{type: llm-grader} to them, or drop the suite's by `execution: {skip_defaults: true}`"
             )
 
 
 def _reads_criteria(grader: GraderSpec) -> bool:
-    """Scripts may; a judge does, unless he has a text of his own to go by."""
-    match grader.type:
-        case "code-grader":
-            return True
-        case "llm-grader" | "rubrics":
-            return not isinstance(grader.settings.get("criteria"), str)
-        case _:
-            by = grader.settings.get("aggregator")
-            by_judge = isinstance(by, dict) and "llm-grader" in by.values()
-            return by_judge or any(map(_reads_criteria, grader.members))
+    """Scripts may; a judge does, unless it has criteria of its own."""
+    kind = GRADERS.get(grader.type)
+    if kind and kind.ask:
+        return not (kind.is_judged and isinstance(grader.settings.get("criteria"), str))
+    how = grader.settings.get("aggregator")
+    by_judge = isinstance(how, dict) and "llm-grader" in how.values()
+    return by_judge or any(map(_reads_criteria, grader.members))
 
 
 def _suites_by_folder(suites: Sequence[Suite]) -> Mapping[Path, list[Suite]]:
@@ -219,12 +199,12 @@ def _suites_by_folder(suites: Sequence[Suite]) -> Mapping[Path, list[Suite]]:
 def _join_targets(
     targets: dict[str, TargetSpec], known: Mapping[str, TargetSpec], problems: Problems
 ) -> None:
-    """Those of all folders; two of one name must be the same."""
+    """Joins the targets of all folders; two with the same name must be equal."""
     for name, spec in known.items():
         other = targets.setdefault(name, spec)
         if other != spec:
             remedy = "rename one, run the suites apart, or name one file by --targets"
-            message = f"{name!r} is the name of another target in {other.place.file}, too; {remedy}"
+            message = f"{name!r} is also the name of another target in {other.place.file}; {remedy}"
             problems.note(config_place(spec.place), message)
 
 
@@ -237,10 +217,11 @@ def _mistake_lines(problems: Problems) -> tuple[str, ...]:
 
 
 def judge_mentions(graders: Sequence[GraderSpec]) -> Iterator[tuple[SettingPlace, str]]:
-    """Targets that are to judge, and where that is written."""
+    """The targets that graders name as judges, and where."""
     for grader in graders:
         name = grader.settings.get("target")
-        if isinstance(name, str) and grader.type in ("llm-grader", "rubrics"):
+        kind = GRADERS.get(grader.type)
+        if isinstance(name, str) and kind and kind.is_judged:
             yield config_place(grader.place).entry("target"), name
         yield from judge_mentions(grader.members)
 
@@ -253,20 +234,20 @@ def load_graders(
     targets: Mapping[str, TargetSpec],
     compat: bool,
 ) -> tuple[GraderSpec, ...]:
-    """A list of graders, or one under `assertions`, for these cases; `targets` may judge.
+    """Reads a list of graders, or one under `assertions`, for these cases; `targets` may judge.
 
-    Raises one `ConfigError` with every mistake, which are those that a suite would be refused for.
+    Raises one `ConfigError` with every mistake, as for a suite.
     """
     problems = Problems()
     source = FileSource(environ, problems)
     node = source.document(path)
     found: tuple[GraderSpec, ...] = ()
     if isinstance(node, Table):
-        found = read_table(node, lambda fields: _read_graders_table(fields, source), problems)
+        found = read_table(node, lambda fields: read_grader_list(fields, source), problems)
     elif isinstance(node, Items):
         found = read_graders(node, source)
     if node is not None and not any(map(can_score, found)):
-        problems.note(node.place, "holds no grader that could have a say: assertions: [{type: …}]")
+        problems.note(node.place, "holds no grader that counts: assertions: [{type: …}]")
     for place, name in judge_mentions(found):
         if name not in targets:
             problems.note(place, unknown_target(name, targets))
@@ -275,8 +256,3 @@ def load_graders(
         check_graders(graded, source, sound=False)
     problems.raise_all()
     return found
-
-
-def _read_graders_table(fields: SettingsFields, source: FileSource) -> tuple[GraderSpec, ...]:
-    key = fields.one_of(*GRADER_LISTS)
-    return read_graders(fields.node(key) if key else None, source)

@@ -1,7 +1,7 @@
 """Reads the targets file nearest to a suite, strictly."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -22,12 +22,8 @@ from goent.domain.errors import Overloaded, ProviderDown, ProviderTimeout, RateL
 from goent.domain.types import Value
 from goent.evals.files.case_reader import reject_key
 from goent.evals.files.file_source import FileSource, plain_value, suite_location
-from goent.evals.suites import AGENT_KINDS, SETTINGS_FOLDERS, Retry, TargetSpec
-from goent.evals.targets import opencode_target_settings
-from goent.evals.targets.command_target import CliSettings, cli_mistakes
-from goent.evals.targets.fixture_targets import MockSettings, ReplaySettings, mock_mistakes
-from goent.evals.targets.goent_target import GoentTargetSettings, goent_mistakes
-from goent.evals.targets.target_settings import setting_names, settings_mistakes
+from goent.evals.suites import SETTINGS_FOLDERS, Retry, TargetSpec
+from goent.evals.targets.target_registry import TARGET_KINDS
 
 # What a status is a sign of. Vendors mean different things by one, so it is the failure that counts.
 _FAILURES_BY_STATUS: Final[Mapping[str, tuple[type[WorkerError], ...]]] = {
@@ -42,15 +38,9 @@ _FAILURES_BY_STATUS: Final[Mapping[str, tuple[type[WorkerError], ...]]] = {
 _STATUS_KINDS: Final = frozenset(
     error.kind for errors in _FAILURES_BY_STATUS.values() for error in errors
 )
-_KINDS_WITHOUT_STATUS: Final[Mapping[str, str]] = {
-    "cli": "a command fails by its exit code, which is no status of HTTP",
-    "mock": "a fixed answer cannot fail",
-    "replay": "a recording cannot fail",
-}
 
 
 def read_retry(fields: SettingsFields, kind: str) -> Retry:
-    """Of a target of that kind."""
     usual = Retry()
     return Retry(
         max_retries=fields.integer("max_retries", usual.max_retries),
@@ -62,21 +52,20 @@ def read_retry(fields: SettingsFields, kind: str) -> Retry:
 
 
 def _excluded_kinds(fields: SettingsFields, kind: str) -> tuple[str, ...]:
-    """Of the failures that have a status, those of which none was named."""
+    """The failures with a status of which no status is listed."""
     key = "retry_status_codes"
     if not fields.has(key):
         return ()
-    if kind not in AGENT_KINDS:
-        if why := _KINDS_WITHOUT_STATUS.get(kind):
-            fields.note_mistake(key, f"{why}; take it away")
+    known = TARGET_KINDS.get(kind)
+    if known is None or known.no_status:
+        if known:
+            fields.note_mistake(key, f"{known.no_status}; remove it")
         return ()
     codes = fields.texts(key)
     for code in codes:
         if code not in _FAILURES_BY_STATUS:
-            fields.note_mistake(
-                key,
-                f"{code!r} is no status that may pass; those are {', '.join(_FAILURES_BY_STATUS)}",
-            )
+            options = ", ".join(_FAILURES_BY_STATUS)
+            fields.note_mistake(key, f"{code!r} is not a retryable status; one of {options}")
     named = {error.kind for code in codes for error in _FAILURES_BY_STATUS.get(code, ())}
     return tuple(sorted(_STATUS_KINDS - named))
 
@@ -98,59 +87,17 @@ COMMON_SETTINGS: Final = frozenset(
 _CAMEL_HUMP: Final = re.compile(r"(?<=[a-z0-9])([A-Z])")
 
 
-class _TargetKind(Value, frozen=True, kw_only=True):
-    """What can be set of a kind of targets, and what is wrong with what was set: paths and words."""
-
-    names: tuple[str, ...]
-    mistakes: Callable[[Mapping[str, object]], Iterable[tuple[str, str]]]
-
-
-def _kind_from(settings: type[Value]) -> _TargetKind:
-    return _TargetKind(
-        names=setting_names(settings), mistakes=lambda told: settings_mistakes(told, settings)
-    )
-
-
-TARGET_KINDS: Final[Mapping[str, _TargetKind]] = {
-    "cli": _TargetKind(names=setting_names(CliSettings), mistakes=cli_mistakes),
-    "mock": _TargetKind(names=setting_names(MockSettings), mistakes=mock_mistakes),
-    "replay": _kind_from(ReplaySettings),
-    "goent": _TargetKind(names=setting_names(GoentTargetSettings), mistakes=goent_mistakes),
-    "opencode": _TargetKind(
-        names=opencode_target_settings.OPENCODE_SETTING_NAMES,
-        mistakes=opencode_target_settings.opencode_mistakes,
-    ),
-}
-# Their settings are judged by whoever opens them: a file may hold targets that nobody uses here.
+# AgentV's kinds, whose settings are not checked: a file may hold targets that are not used here.
 _FOREIGN_KINDS: Final = (
-    "azure",
-    "openai",
-    "openrouter",
-    "anthropic",
-    "gemini",
-    "codex",
-    "claude",
-    "claude-code",
-    "claude-cli",
-    "claude-sdk",
-    "pi-coding-agent",
-    "pi-cli",
-    "copilot-cli",
-    "copilot-sdk",
-    "copilot-log",
-    "vscode",
-    "vscode-insiders",
-    "transcript",
-    "agentv",
+    *("azure", "openai", "openrouter", "anthropic", "gemini", "codex"),
+    *("claude", "claude-code", "claude-cli", "claude-sdk", "pi-coding-agent", "pi-cli"),
+    *("copilot-cli", "copilot-sdk", "copilot-log", "vscode", "vscode-insiders"),
+    *("transcript", "agentv"),
 )
-_UNSUPPORTED_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {  # AgentV has them
-    "cli": ("attachments_format",),
-    "replay": ("execution_traces",),
-}
 
 
 class _TargetEntry(Value, frozen=True, kw_only=True):
-    """A target as written: itself, or another name for one, which may have others stand in or judge."""
+    """A target as written: its settings, or an alias with its own fallbacks or judge."""
 
     name: str
     place: SettingPlace
@@ -164,10 +111,10 @@ class _TargetEntry(Value, frozen=True, kw_only=True):
 def load_targets(
     start: Path, environ: Mapping[str, str], *, named: Path | None = None
 ) -> Mapping[str, TargetSpec]:
-    """The targets for suites at `start`, by name.
+    """The targets for suites at `start`, by name; none if there is no targets file.
 
-    Those of the file `named`, or of the nearest folder above that has a `.goent/targets.yaml` or an
-    `.agentv/targets.yaml`. Raises one `ConfigError` with every mistake. Where there is no such file, there are no targets.
+    Those of the file `named`, or of the nearest folder upward with a `.goent/targets.yaml` or an
+    `.agentv/targets.yaml`. Raises one `ConfigError` with every mistake.
     """
     source = FileSource(environ, Problems())
     targets = read_targets(start, source, named=named)
@@ -178,7 +125,7 @@ def load_targets(
 def read_targets(
     start: Path, source: FileSource, *, named: Path | None = None
 ) -> Mapping[str, TargetSpec]:
-    """The same; what is wrong is noted."""
+    """As `load_targets`, but notes mistakes in `source`."""
     problems = source.problems
     found: dict[str, _TargetEntry] = {}
     for path in (named,) if named else find_targets(start):
@@ -192,7 +139,7 @@ def read_targets(
 
 
 def find_targets(start: Path) -> tuple[Path, ...]:
-    """The targets files of the nearest folder that has any; go-ent's own comes first."""
+    """The targets files of the nearest folder that has any; that in `.goent` comes first."""
     here = start.absolute()
     for folder in (here, *here.parents):
         candidates = (
@@ -226,12 +173,12 @@ def _read_entries(fields: SettingsFields) -> tuple[_TargetEntry, ...]:
 
 
 def _snake_keys(table: Table, problems: Problems) -> Table:
-    """The settings in snake_case; both spellings are written, and mean the same."""
+    """Accepts camelCase names as well."""
     entries: dict[str, Node] = {}
     for key, node in table.entries.items():
         name = snake_case(key)
         if name in entries:
-            problems.note(node.place, f"{name!r} says the same; keep one of them")
+            problems.note(node.place, f"is the same as {name!r}; keep one of them")
         entries[name] = node
     return Table(place=table.place, entries=entries)
 
@@ -249,49 +196,53 @@ def _read_entry(fields: SettingsFields) -> _TargetEntry:
     mentions = (*fallbacks, *((judge,) if judge else ()))
     for one in fallbacks:
         if one.name == name:
-            fields.problems.note(one.place, "is the target itself; name another, or none")
+            fields.problems.note(one.place, "is the target itself; name another")
+    entry = _TargetEntry(
+        name=name,
+        place=fields.place,
+        alias=alias,
+        mentions=mentions,
+        fallbacks=tuple(mention.name for mention in fallbacks),
+        grader_target=judge.name if judge else None,
+    )
     if alias:
-        return _TargetEntry(
-            name=name,
-            place=fields.place,
-            alias=alias,
-            mentions=mentions,
-            fallbacks=tuple(mention.name for mention in fallbacks),
-            grader_target=judge.name if judge else None,
-        )
+        return entry
     kind = fields.required_text("provider", f"one of {', '.join(TARGET_KINDS)}").replace("_", "-")
     workers = fields.integer("workers", None, least=1)
     if workers is not None and workers > MOST_WORKERS:
         fields.note_mistake("workers", f"must be at most {MOST_WORKERS}, not {workers}")
     if fields.flag("provider_batching", default=False):
         fields.note_mistake(
-            "provider_batching", "is not supported; each case is an attempt of its own"
+            "provider_batching", "is not supported; each case is a separate attempt"
         )
     spec = TargetSpec(
         name=name,
         kind=kind,
         workers=workers,
-        fallbacks=tuple(mention.name for mention in fallbacks),
-        grader_target=judge.name if judge else None,
+        fallbacks=entry.fallbacks,
+        grader_target=entry.grader_target,
         retry=read_retry(fields, kind),
         settings=_read_settings(fields, kind),
         place=suite_location(fields.place),
     )
-    return _TargetEntry(name=name, place=fields.place, spec=spec, mentions=mentions)
+    return structs.replace(entry, spec=spec)
 
 
 def _read_settings(fields: SettingsFields, kind: str) -> dict[str, object]:
     known = TARGET_KINDS.get(kind)
-    names = (
-        known.names if known else tuple(key for key in fields.keys if key not in COMMON_SETTINGS)
-    )
-    if known is None and kind and kind not in _FOREIGN_KINDS:
-        remedy = suggestion(kind, (*TARGET_KINDS, *_FOREIGN_KINDS))
-        fields.note_mistake("provider", f"{kind!r} is no provider, or not supported; {remedy}")
-    settings = {key: plain_value(fields.node(key)) for key in names if fields.has(key)}
-    for key in _UNSUPPORTED_SETTINGS.get(kind, ()):
+    if known is None:
+        if kind and kind not in _FOREIGN_KINDS:
+            remedy = suggestion(kind, (*TARGET_KINDS, *_FOREIGN_KINDS))
+            message = f"{kind!r} is not a provider, or not supported; {remedy}"
+            fields.note_mistake("provider", message)
+        foreign = (key for key in fields.keys if key not in COMMON_SETTINGS and fields.has(key))
+        return {key: plain_value(fields.node(key)) for key in foreign}
+    settings = {
+        key: plain_value(fields.node(key)) for key in known.setting_names if fields.has(key)
+    }
+    for key in known.unsupported:
         reject_key(fields, key)
-    for path, message in known.mistakes(settings) if known else ():
+    for path, message in known.mistakes(settings):
         key, *deeper = _PATH_STEP.findall(path)
         node = fields.node(key)
         place = _deepest_place(node, deeper) if node else fields.place.entry(key)
@@ -300,7 +251,7 @@ def _read_settings(fields: SettingsFields, kind: str) -> dict[str, object]:
 
 
 def _deepest_place(node: Node, steps: Sequence[str]) -> SettingPlace:
-    """Where the deepest part of the path stands that there is."""
+    """The place of the deepest part of the path that exists."""
     for step in steps:
         match node:
             case Table() if step in node.entries:
@@ -326,7 +277,7 @@ def _check_names(entries: Sequence[_TargetEntry], problems: Problems) -> None:
 def _resolve_aliases(
     entries: Mapping[str, _TargetEntry], problems: Problems
 ) -> Mapping[str, TargetSpec]:
-    """Each name with what it stands for in the end."""
+    """Each name with the target it finally stands for."""
     targets: dict[str, TargetSpec] = {}
     for name, entry in entries.items():
         for mention in entry.mentions:
@@ -337,7 +288,7 @@ def _resolve_aliases(
             mention = last.alias
             last = _find_entry(mention, entries, problems)
             if mention.name in passed:
-                problems.note(mention.place, f"{mention.name!r} stands for itself in the end")
+                problems.note(mention.place, f"{mention.name!r} is an alias of itself")
                 last = None
             passed.add(mention.name)
         if last and last.spec:

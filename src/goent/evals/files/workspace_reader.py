@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
+import anyio
+
 from goent.config.settings_tree import (
     Items,
     Mention,
@@ -19,26 +21,30 @@ from goent.config.settings_tree import (
     merge_tables,
     read_table,
 )
+from goent.domain.errors import EnvironmentTrouble, RequestError
 from goent.domain.types import Value
 from goent.evals.files.file_source import FileSource
 from goent.evals.files.grader_reader import accept_all
 from goent.evals.suites import Hook, WorkspaceSpec
+from goent.evals.workspaces.workspace_changes import NO_REPOSITORY
+from goent.git.git_command import Git
+from goent.git.repository import NoRepository, find_checkout
 
 HOOK_NAMES: Final = ("before_all", "before_each", "after_each", "after_all")
 DEFAULT_HOOK_TIMEOUT_S: Final = 120.0
-# A line for the shell that is one program and its words: nothing is piped, chained or filled in.
+# A shell line that is one program with arguments: nothing is piped, chained or expanded.
 _SIMPLE_COMMAND: Final = re.compile(r"\s*([\w.-]*(?:/[\w.-]+)+)(?:\s[^|&;<>$`()]*)?")
 
 
 def read_hooks(fields: SettingsFields, template: Path | None) -> dict[str, Hook | None]:
-    """By name; `template` is what the workspace begins with, where that is known."""
+    """The hooks by name; `template` is what the workspace starts from, if known."""
     if not fields.flag("enabled", default=True):
         accept_all(fields)
         return dict.fromkeys(HOOK_NAMES)
     found: dict[str, Hook | None] = {}
     is_first = True
     for name in HOOK_NAMES:
-        begins = template if name.startswith("before") else None  # agents change what is there
+        begins = template if name.startswith("before") else None  # agents change it later
         hook = None
         if fields.has(name):
             hook = fields.section(
@@ -50,16 +56,16 @@ def read_hooks(fields: SettingsFields, template: Path | None) -> dict[str, Hook 
 
 
 def _read_hook(fields: SettingsFields, begins: Path | None, *, new: bool) -> Hook | None:
-    """`new`: no other hook has run before it, which could have made the program."""
-    # AgentV resets a workspace that several tests share: here each attempt has its own.
+    """`new`: no earlier hook could have created the program."""
+    # AgentV resets workspaces that tests share; here each attempt has its own.
     fields.choice("reset", ("none", "fast", "strict"), None)
     key = fields.one_of("command", "script")
     node = fields.node(key) if key else None
     words = fields.texts(key) if key else ()
     if key is None and not fields.has("reset"):
-        fields.note_mistake("command", "is missing; say what to run")
+        fields.note_mistake("command", "is missing; write what to run")
     elif key and isinstance(node, Items) and not node.items:
-        fields.note_mistake(key, "says nothing to run")
+        fields.note_mistake(key, "is empty; write what to run")
     command = ("sh", "-c", *words) if isinstance(node, Scalar) else words
     cwd = _read_folder(fields)
     timeout_s = _read_timeout(fields)
@@ -83,7 +89,7 @@ def _read_folder(fields: SettingsFields) -> Path | None:
 def _check_program(
     fields: SettingsFields, key: str, command: tuple[str, ...], folder: Path | None
 ) -> None:
-    """One that is given by its path, where it is known what that begins with."""
+    """Checks a program given by its path, if the folder it starts from is known."""
     name = command[0]
     if command[:2] == ("sh", "-c") and (line := _SIMPLE_COMMAND.fullmatch(command[-1])):
         name = line[1]
@@ -103,7 +109,6 @@ def _read_timeout(fields: SettingsFields) -> float:
 
 
 def path_beside(place: SettingPlace, name: str) -> Path:
-    """A path as a file names it."""
     return Path(place.file).parent / name
 
 
@@ -122,18 +127,18 @@ def _is_file(path: Path) -> bool:
 
 
 WORKSPACE_ITSELF: Final = ("", ".", "./")
-_ONE_REPOSITORY: Final = "one is supported, which is the workspace itself; clone others in a before_all hook, or use template"
+_ONE_REPOSITORY: Final = "only one is supported, as the workspace itself; clone others in a before_all hook, or use template"
 
 
 class RepositoryRef(Value, frozen=True, kw_only=True):
-    """A repository as git can clone it, and the commit that is asked for."""
+    """A repository that git can clone, and a commit."""
 
     repository: str = ""
     ref: str = ""
 
 
 def read_repository(fields: SettingsFields, source: FileSource) -> RepositoryRef:
-    """By `repository` and `ref`; or as AgentV lists it, under `repos`."""
+    """From `repository` and `ref`, or from AgentV's `repos`."""
     listed = fields.rows("repos", lambda inner: _listed_repository(inner, source))
     if fields.one_of("repository", "repos") == "repos":
         if len(listed) != 1:
@@ -141,7 +146,7 @@ def read_repository(fields: SettingsFields, source: FileSource) -> RepositoryRef
         return listed[0] if listed else RepositoryRef()
     ref = fields.mention("ref")
     if ref and not fields.has("repository"):
-        fields.note_mistake("ref", "says nothing without a repository")
+        fields.note_mistake("ref", "needs a repository")
     return _checked_repository(fields, ("repository", "ref"), ref.name if ref else "", source)
 
 
@@ -152,7 +157,7 @@ def _listed_repository(fields: SettingsFields, source: FileSource) -> Repository
     if fields.has("sparse"):
         fields.note_mistake("sparse", "is not supported; the whole commit is checked out")
     if not fields.has("repo"):
-        fields.note_mistake("repo", "is missing; name a folder, or an address as git takes it")
+        fields.note_mistake("repo", "is missing; name a folder, or an address for git")
     commit, base = fields.text("commit", ""), fields.text("base_commit", "")
     if commit and base and commit != base:
         fields.note_mistake("base_commit", f"must be the same as commit, {commit!r}")
@@ -165,11 +170,11 @@ def _listed_repository(fields: SettingsFields, source: FileSource) -> Repository
 def _checked_repository(
     fields: SettingsFields, keys: tuple[str, str], ref: str, source: FileSource
 ) -> RepositoryRef:
-    """`keys` are those of the repository and of its commit."""
+    """`keys` are the settings of the repository and its commit."""
     mention = fields.mention(keys[0])
     repository = _address(fields, keys[0], mention) if mention else ""
     if ref.startswith("-"):
-        fields.note_mistake(keys[1], f"{ref!r} is no name of a commit")
+        fields.note_mistake(keys[1], f"{ref!r} is not the name of a commit")
     elif repository and is_folder(Path(repository)):
         trouble = source.cached(
             ("repository", repository, ref), lambda: _find_mistakes(repository, ref, source.environ)
@@ -180,14 +185,14 @@ def _checked_repository(
 
 
 def _address(fields: SettingsFields, key: str, mention: Mention) -> str:
-    """A folder, seen from the file; or an address as git takes it."""
+    """A folder relative to the file, or an address for git."""
     path = path_beside(mention.place, mention.name)
     if is_folder(path):
         return str(path.resolve())
     if ":" in mention.name.partition("/")[0] and not mention.name.startswith("-"):
         return mention.name
     fields.note_mistake(
-        key, f"{mention.name!r} is no address, and there is no folder {str(path)!r}"
+        key, f"{mention.name!r} is not an address, and there is no folder {str(path)!r}"
     )
     return ""
 
@@ -195,10 +200,8 @@ def _address(fields: SettingsFields, key: str, mention: Mention) -> str:
 def _find_mistakes(
     repository: str, ref: str, environ: Mapping[str, str]
 ) -> tuple[tuple[str, str], ...]:
-    """What is wrong with a repository on this machine: `repository` or `ref`, and why."""
-    import anyio  # noqa: PLC0415 (few suites clone anything)
-
-    # Whoever reads files may be in the middle of a loop of events, and cannot wait in it.
+    """Mistakes in a local repository: `repository` or `ref`, and why."""
+    # Files may be read inside an event loop, where nothing can be awaited.
     with ThreadPoolExecutor(1) as apart:
         return apart.submit(
             anyio.run, _find_mistakes_async, Path(repository), ref, environ
@@ -208,11 +211,6 @@ def _find_mistakes(
 async def _find_mistakes_async(
     folder: Path, ref: str, environ: Mapping[str, str]
 ) -> tuple[tuple[str, str], ...]:
-    from goent.domain.errors import EnvironmentTrouble, RequestError  # noqa: PLC0415 (the same)
-    from goent.evals.workspaces.workspace_changes import NO_REPOSITORY  # noqa: PLC0415 (the same)
-    from goent.git.git_command import Git  # noqa: PLC0415 (the same)
-    from goent.git.repository import NoRepository, find_checkout  # noqa: PLC0415 (the same)
-
     git = Git(folder, environ)
     key = "repository"
     try:
@@ -226,7 +224,7 @@ async def _find_mistakes_async(
         return (("repository", NO_REPOSITORY.format(folder=str(folder))),)
     except RequestError as error:
         return ((key, str(error)),)
-    except EnvironmentTrouble:  # no git: that is no mistake of the file
+    except EnvironmentTrouble:  # no git, which is not a mistake in the file
         return ()
     return ()
 
@@ -240,7 +238,7 @@ _ALTERNATIVES: Final[Mapping[str, str]] = {
 
 
 def workspace_table(node: Node | None, source: FileSource) -> Table | None:
-    """The settings of a workspace: written here, or in a file that is named here."""
+    """The settings of a workspace, written in place or in a file that is named."""
     if node is None or isinstance(node, Table):
         return node
     if isinstance(node, Items):
@@ -252,7 +250,7 @@ def workspace_table(node: Node | None, source: FileSource) -> Table | None:
 def read_workspace(
     shared: Table | None, own: Table | None, source: FileSource
 ) -> WorkspaceSpec | None:
-    """The suite's workspace, with what a case says otherwise. None where nothing runs in it."""
+    """The suite's workspace, with a case's own settings. None if nothing is run."""
     if not source.for_run:
         return None
     if shared and own:
@@ -266,7 +264,7 @@ def read_workspace(
 
 
 def _without_content(shared: Table) -> Table:
-    """A case that begins with something else begins with that alone."""
+    """The shared settings without content: a case with its own content starts from that alone."""
     entries = {
         key: node for key, node in shared.entries.items() if key not in {*_CONTENT_KEYS, "ref"}
     }
@@ -279,20 +277,20 @@ def _read_spec(fields: SettingsFields, source: FileSource) -> WorkspaceSpec:
     template, origin = _read_template(fields), read_repository(fields, source)
     if fields.has("template") and origin.repository:
         key = "repos" if fields.has("repos") else "repository"
-        fields.note_mistake(key, "there is a template as well; keep one of them")
+        fields.note_mistake(key, "cannot be used with `template`; keep one of them")
     hooks = fields.section("hooks", lambda inner: read_hooks(inner, template))
     return WorkspaceSpec(template=template, repository=origin.repository, ref=origin.ref, **hooks)
 
 
 def _check_kind(fields: SettingsFields) -> None:
-    """AgentV knows others than a directory that is made for each attempt, and removed after it."""
+    """AgentV also has workspaces that are not a new directory for each attempt."""
     isolation = fields.text("isolation", None)
     if isolation not in (None, "per_test"):
         fields.note_mistake(
             "isolation", f"{isolation!r} is not supported; each attempt has its own"
         )
     mode = fields.text("mode", "temp")
-    # With a workspace for each test, AgentV takes none from its pool either.
+    # With a workspace per test, AgentV does not use its pool either.
     if mode != "temp" and (mode, isolation) != ("pooled", "per_test"):
         fields.note_mistake(
             "mode", f"{mode!r} is not supported; a workspace is made for each attempt"

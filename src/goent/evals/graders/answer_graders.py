@@ -1,42 +1,21 @@
-r"""Grades the answer: its text, JavaScript regular expressions, and the fields of its JSON.
-
-There `$` is the very end, `\d`, `\w` and `\b` know ASCII alone, a dot stops at every end of a line, and
-groups are named without a P.
-
-Some patterns take longer than anybody lives to find that they do not fit, if the text is made for it, and
-the text is an agent's. A search is interrupted after so much time of the processor.
-"""
+"""Grades the answer: its text, and the fields of its JSON."""
 
 import json
 import math
 import re
-import signal
-import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime
-from types import FrameType
-from typing import Final
+from typing import Final, Literal
 
 from goent.evals.eval_results import Assertion
-from goent.evals.graders.findings import (
+from goent.evals.graders.findings import GraderFinding, GraderInput, InvalidGrader, single_check
+from goent.evals.graders.grader_kind import (
     GraderCheck,
-    GraderFinding,
-    GraderInput,
-    InvalidGrader,
-    all_or_nothing,
-    failed_assertion,
-    passed_assertion,
-)
-from goent.evals.graders.grader_settings import (
-    ExpectedField,
-    FieldSettings,
-    NoSettings,
-    RegexSettings,
-    TextListSettings,
-    TextSettings,
+    GraderKind,
+    GraderSettings,
     read_grader_settings,
 )
+from goent.evals.graders.javascript_regex import compile_javascript, pattern_found
 from goent.evals.graders.json_values import (
     is_absent,
     json_equal,
@@ -46,135 +25,117 @@ from goent.evals.graders.json_values import (
 )
 from goent.evals.suites import EvalCase
 
-_REGEX_FLAGS: Final = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL}
-_IDLE_FLAGS: Final = frozenset("dguvy")  # they change nothing about whether it matches
-_TOKEN: Final = re.compile(
-    r"\\u\{[0-9a-fA-F]+\}|\\k<\w+>|\\.|\[\^?\]|\[(?:\\.|[^\]\\])*\]|\$|\.|\(\?<(?![=!])", re.DOTALL
-)
-_CLASS_TOKEN: Final = re.compile(r"\\u\{[0-9a-fA-F]+\}|\\.|[\[&|~]", re.DOTALL)
-_TOKENS: Final = {
-    "(?<": "(?P<",
-    "[]": "(?!)",
-    "[^]": r"[\s\S]",
-    **{token: f"(?a:{token})" for token in (r"\d", r"\D", r"\w", r"\W", r"\b", r"\B")},
-}
-_CLASS_MEMBERS: Final = {
-    r"\d": "0-9",
-    r"\D": r"\x00-/:-\U0010ffff",
-    r"\w": "A-Za-z0-9_",
-    r"\W": r"\x00-/:-@\[-\^`{-\U0010ffff",
-    **{sign: f"\\{sign}" for sign in "[&|~"},  # Python may give them a meaning one day
-}
-
-
-def compile_javascript(source: str, flags: str) -> re.Pattern[str]:
-    """Raises `InvalidGrader`."""
-    if strange := set(flags) - _REGEX_FLAGS.keys() - _IDLE_FLAGS:
-        raise InvalidGrader(f"{sorted(strange)!r} are no flags of a regular expression.")
-    tokens = {
-        **_TOKENS,
-        "$": "$" if "m" in flags else r"\Z",
-        ".": "." if "s" in flags else r"[^\n\r\u2028\u2029]",
-    }
-    bits = sum((_REGEX_FLAGS[flag] for flag in set(flags) & _REGEX_FLAGS.keys()), start=re.NOFLAG)
-    try:
-        return re.compile(_TOKEN.sub(lambda found: _python_token(found[0], tokens), source), bits)
-    except (re.error, OverflowError, ValueError) as error:
-        raise InvalidGrader(f"{source!r} is no regular expression: {error}.") from None
-
-
-def _python_token(token: str, tokens: dict[str, str]) -> str:
-    if token in tokens:
-        return tokens[token]
-    if token.startswith("["):
-        return "[" + _CLASS_TOKEN.sub(lambda found: _class_member(found[0]), token[1:-1]) + "]"
-    if token.startswith(r"\k<"):
-        return f"(?P={token[3:-1]})"
-    return _character(token)
-
-
-def _class_member(token: str) -> str:
-    return _CLASS_MEMBERS.get(token) or _character(token)
-
-
-def _character(token: str) -> str:
-    return re.escape(chr(int(token[3:-1], 16))) if token.startswith(r"\u{") else token
-
-
-SEARCH_LIMIT_S: Final = 1.0
-
-
-def pattern_found(pattern: re.Pattern[str], text: str) -> bool:
-    """Raises `InvalidGrader` if that cannot be said in time."""
-    with _interrupted_after(SEARCH_LIMIT_S, pattern.pattern):
-        return pattern.search(text) is not None
-
-
-@contextmanager
-def _interrupted_after(seconds: float, pattern: str) -> Generator[None]:
-    """By a signal, for which Python looks while it searches; only the main thread gets any."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        raise InvalidGrader(
-            f"{pattern!r} needs more than {seconds:g} s for this text; make it simpler."
-        )
-
-    before = signal.signal(signal.SIGVTALRM, interrupt)
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before or signal.SIG_DFL)
-
-
 SHOWN_ANSWER: Final = 100  # characters of an answer that did not fit
+MOST_STARTS = 500  # places at which an object is looked for
+MOST_READ = 1_000_000  # characters read in vain, beyond the whole text once
+_NO_JSON = "The answer holds no JSON, or several objects that differ"
+_STRICT_DECODER = json.JSONDecoder(parse_constant=reject_constant)
+_DIGITS = re.compile(r"[-+\d.eE\s]+", re.ASCII)
+_DATE_FORMATS = ("YYYY-MM-DD", "DD-MMM-YYYY", "MM/DD/YYYY", "DD/MM/YYYY", "YYYY/MM/DD")
+_DATE_PARTS = {"YYYY": "%Y", "MMMM": "%B", "MMM": "%b", "MM": "%m", "DD": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}  # fmt: skip
+_DATE_PART = re.compile("|".join(_DATE_PARTS))
 
 
-def text_check(verb: str, negation: str, holds: Callable[[str, str], bool]) -> GraderCheck:
-    """`verb` and `negation` are what is said of an answer that fits, and of one that does not."""
+class TextSettings(GraderSettings, frozen=True, kw_only=True):
+    """What the answer is compared with."""
 
-    def check(look: GraderInput) -> GraderFinding:
-        value = read_grader_settings(look.spec, TextSettings).value
-        _check_values(look, (value,))
-        if holds(look.trace.answer, value):
-            return all_or_nothing([passed_assertion(f"The answer {verb} {value!r}")])
-        it_is = _shown(look.trace.answer, from_end=holds is _ends)
-        return all_or_nothing([failed_assertion(f"The answer {negation} {value!r}; it is {it_is}")])
+    value: str
 
-    return check
+
+class TextListSettings(GraderSettings, frozen=True, kw_only=True):
+    """What the answer should contain, all or any."""
+
+    value: tuple[str, ...]
+
+
+class RegexSettings(GraderSettings, frozen=True, kw_only=True):
+    """A regular expression as JavaScript writes it."""
+
+    value: str
+    flags: str = ""
+
+
+class NoSettings(GraderSettings, frozen=True, kw_only=True):
+    """There is nothing to set."""
+
+
+class ExpectedField(GraderSettings, frozen=True, kw_only=True):
+    """One value, at a path such as `a.b[0].c`."""
+
+    path: str
+    match: Literal["exact", "numeric_tolerance", "date"] = "exact"
+    required: bool = True
+    weight: float = 1.0
+    tolerance: float = 0.0
+    relative: bool = False
+    formats: tuple[str, ...] = ()
+
+
+class FieldSettings(GraderSettings, frozen=True, kw_only=True):
+    """Settings of `field-accuracy`."""
+
+    fields: tuple[ExpectedField, ...]
+    aggregation: Literal["weighted_average", "all_or_nothing"] = "weighted_average"
 
 
 def equals(look: GraderInput) -> GraderFinding:
     value = read_grader_settings(look.spec, TextSettings).value
     if look.trace.answer.strip() == value.strip():
-        return all_or_nothing([passed_assertion(f"The answer is {value!r}")])
-    return all_or_nothing(
-        [failed_assertion(f"Expected {value!r}, got {_shown(look.trace.answer)}")]
-    )
+        return single_check(f"The answer is {value!r}", passed=True)
+    return single_check(f"Expected {value!r}, got {_shown(look.trace.answer)}", passed=False)
 
 
-def text_list_check(*, every: bool, fold: bool) -> GraderCheck:
+def regex(look: GraderInput) -> GraderFinding:
+    settings = read_grader_settings(look.spec, RegexSettings)
+    pattern = compile_javascript(settings.value, settings.flags)
+    written = f"/{settings.value}/{settings.flags}"
+    if pattern_found(pattern, look.trace.answer):
+        return single_check(f"The answer matches {written}", passed=True)
+    it_is = _shown(look.trace.answer)
+    return single_check(f"The answer does not match {written}; it is {it_is}", passed=False)
+
+
+def is_json(look: GraderInput) -> GraderFinding:
+    read_grader_settings(look.spec, NoSettings)
+    try:
+        json_value(look.trace.answer)
+    except ValueError as error:
+        text = f"The answer is not JSON; it is {_shown(look.trace.answer)}"
+        return single_check(text, passed=False, evidence=str(error))
+    return single_check("The answer is JSON", passed=True)
+
+
+def _text_check(verb: str, negation: str, holds: Callable[[str, str], bool]) -> GraderCheck:
+    """`verb` and `negation` describe an answer that fits, and one that does not."""
+
+    def check(look: GraderInput) -> GraderFinding:
+        value = read_grader_settings(look.spec, TextSettings).value
+        _check_values(look, (value,))
+        if holds(look.trace.answer, value):
+            return single_check(f"The answer {verb} {value!r}", passed=True)
+        it_is = _shown(look.trace.answer, from_end=holds is _ends)
+        return single_check(f"The answer {negation} {value!r}; it is {it_is}", passed=False)
+
+    return check
+
+
+def _text_list_check(quantify: Callable[[list[bool]], bool], *, fold: bool) -> GraderCheck:
     def check(look: GraderInput) -> GraderFinding:
         values = read_grader_settings(look.spec, TextListSettings).value
         _check_values(look, values)
         contains = _icontains if fold else _contains
-        found = [value for value in values if contains(look.trace.answer, value)]
-        missing = [value for value in values if value not in found]
-        fits = not missing if every else bool(found)
+        found = [contains(look.trace.answer, value) for value in values]
+        missing = [value for value, there in zip(values, found, strict=True) if not there]
         text = f"Of {list(values)!r} the answer lacks {missing!r}"
-        if fits:
-            return all_or_nothing([passed_assertion(text)])
-        return all_or_nothing([failed_assertion(f"{text}; it is {_shown(look.trace.answer)}")])
+        if quantify(found):
+            return single_check(text, passed=True)
+        return single_check(f"{text}; it is {_shown(look.trace.answer)}", passed=False)
 
     return check
 
 
 def _shown(answer: str, *, from_end: bool = False) -> str:
-    """The answer, or, of a long one, the end that was looked at."""
+    """The answer, or the end of a long one that was compared."""
     answer = answer.strip()
     if len(answer) <= SHOWN_ANSWER:
         return repr(answer)
@@ -198,61 +159,12 @@ def _icontains(answer: str, value: str) -> bool:
     return value.lower() in answer.lower()
 
 
-def regex(look: GraderInput) -> GraderFinding:
-    settings = read_grader_settings(look.spec, RegexSettings)
-    pattern = compile_javascript(settings.value, settings.flags)
-    written = f"/{settings.value}/{settings.flags}"
-    if pattern_found(pattern, look.trace.answer):
-        return all_or_nothing([passed_assertion(f"The answer matches {written}")])
-    it_is = _shown(look.trace.answer)
-    return all_or_nothing([failed_assertion(f"The answer does not match {written}; it is {it_is}")])
-
-
-def is_json(look: GraderInput) -> GraderFinding:
-    read_grader_settings(look.spec, NoSettings)
-    try:
-        json_value(look.trace.answer)
-    except ValueError as error:
-        return all_or_nothing(
-            [
-                failed_assertion(
-                    f"The answer is no JSON; it is {_shown(look.trace.answer)}", str(error)
-                )
-            ]
-        )
-    return all_or_nothing([passed_assertion("The answer is JSON")])
-
-
 def _starts(answer: str, value: str) -> bool:
     return answer.strip().startswith(value.strip())
 
 
 def _ends(answer: str, value: str) -> bool:
     return answer.strip().endswith(value.strip())
-
-
-TEXT_CHECKS: dict[str, GraderCheck] = {
-    "contains": text_check("contains", "lacks", _contains),
-    "icontains": text_check("contains, in any case,", "lacks, in any case,", _icontains),
-    "equals": equals,
-    "starts-with": text_check("starts with", "does not start with", _starts),
-    "ends-with": text_check("ends with", "does not end with", _ends),
-    "contains-any": text_list_check(every=False, fold=False),
-    "contains-all": text_list_check(every=True, fold=False),
-    "icontains-any": text_list_check(every=False, fold=True),
-    "icontains-all": text_list_check(every=True, fold=True),
-    "regex": regex,
-    "is-json": is_json,
-}
-
-MOST_STARTS = 500  # places at which an object is looked for
-MOST_READ = 1_000_000  # characters that are read in vain, beside once the whole
-_NO_JSON = "The answer holds no JSON, or several objects that differ"
-_STRICT_DECODER = json.JSONDecoder(parse_constant=reject_constant)
-_DIGITS = re.compile(r"[-+\d.eE\s]+", re.ASCII)
-_DATE_FORMATS = ("YYYY-MM-DD", "DD-MMM-YYYY", "MM/DD/YYYY", "DD/MM/YYYY", "YYYY/MM/DD")
-_DATE_PARTS = {"YYYY": "%Y", "MMMM": "%B", "MMM": "%b", "MM": "%m", "DD": "%d", "HH": "%H", "mm": "%M", "ss": "%S"}  # fmt: skip
-_DATE_PART = re.compile("|".join(_DATE_PARTS))
 
 
 def field_accuracy(look: GraderInput) -> GraderFinding:
@@ -263,10 +175,12 @@ def field_accuracy(look: GraderInput) -> GraderFinding:
     try:
         actual = find_json(look.trace.answer, compat=look.compat)
     except ValueError:
-        return GraderFinding(score=0.0, assertions=(failed_assertion(_NO_JSON),))
+        return single_check(_NO_JSON, passed=False)
     checks = [(field, _field_assertion(field, expected, actual)) for field in settings.fields]
     counted = [(field, check) for field, check in checks if check is not None]
-    notes = tuple(check or passed_assertion(f"{field.path}: left out") for field, check in checks)
+    notes = tuple(
+        check or Assertion(text=f"{field.path}: left out", passed=True) for field, check in checks
+    )
     total = sum(field.weight for field, _ in counted)
     hits = sum(field.weight for field, check in counted if check.passed)
     score = hits / total if total > 0 else 0.0
@@ -276,9 +190,9 @@ def field_accuracy(look: GraderInput) -> GraderFinding:
 
 
 def find_json(text: str, *, compat: bool = False) -> object:
-    """The text itself, what stands between fences, or the one object in it; else `ValueError`.
+    """The text itself, what is between fences, or the one object in it; else `ValueError`.
 
-    AgentV takes the first object, whatever comes after; here several that differ are none.
+    AgentV takes the first object, whatever comes after; here several that differ are an error.
     """
     for whole in (text, _fenced_text(text)):
         try:
@@ -295,14 +209,13 @@ def find_json(text: str, *, compat: bool = False) -> object:
 
 
 def _fenced_text(text: str) -> str:
-    """What stands between the first two fences."""
     _, _, after = text.partition("```")
     inside, end, _ = after.partition("```")
     return inside.removeprefix("json").strip() if end else ""
 
 
 def _json_objects(text: str, most: int) -> Iterator[object]:
-    """Those that can be read, from the first so many places at which one may begin. Raises `ValueError`."""
+    """The objects found at the first `most` opening braces. Raises `ValueError`."""
     start = text.find("{")
     left = MOST_READ + len(text)
     for _ in range(most):
@@ -315,7 +228,7 @@ def _json_objects(text: str, most: int) -> Iterator[object]:
             end = start + 1
             left -= getattr(error, "pos", end) - start
         if left < 0:
-            raise ValueError("too much that is no JSON")
+            raise ValueError("too much that is not JSON")
         start = text.find("{", end)
 
 
@@ -331,11 +244,11 @@ def _reference_value(case: EvalCase) -> object:
 
 
 def _check_reference(look: GraderInput, settings: FieldSettings, expected: object) -> None:
-    """A field without a value to compare with would be a free point."""
+    """Raises `InvalidGrader`: a field without a value to compare with would be a free point."""
     lacking = [field.path for field in settings.fields if is_absent(value_at(expected, field.path))]
     if not settings.fields:
         raise InvalidGrader(
-            f"Grader {look.spec.name!r}: `fields` names none; list them: [{{path: …}}]."
+            f"Grader {look.spec.name!r}: `fields` is empty; list them: [{{path: …}}]."
         )
     if lacking:
         whose = f"the expected output of case {look.case.id!r}"
@@ -345,12 +258,13 @@ def _check_reference(look: GraderInput, settings: FieldSettings, expected: objec
 
 
 def _field_assertion(field: ExpectedField, expected: object, actual: object) -> Assertion | None:
-    """None: optional, and not there."""
+    """None: optional, and missing."""
     wanted, got = value_at(expected, field.path), value_at(actual, field.path)
     if is_absent(wanted):
-        return passed_assertion(f"{field.path}: nothing is expected of it")
+        return Assertion(text=f"{field.path}: nothing is expected of it", passed=True)
     if is_absent(got):
-        return failed_assertion(f"{field.path}: missing") if field.required else None
+        missing = Assertion(text=f"{field.path}: missing", passed=False)
+        return missing if field.required else None
     match field.match:
         case "numeric_tolerance":
             right = _near(field, wanted, got)
@@ -358,11 +272,8 @@ def _field_assertion(field: ExpectedField, expected: object, actual: object) -> 
             right = _same_day(field, wanted, got)
         case "exact":
             right = json_equal(wanted, got)
-    return (
-        passed_assertion(field.path)
-        if right
-        else failed_assertion(f"{field.path}: {got!r}, not {wanted!r}")
-    )
+    text = field.path if right else f"{field.path}: {got!r}, not {wanted!r}"
+    return Assertion(text=text, passed=right)
 
 
 def _near(field: ExpectedField, wanted: object, got: object) -> bool:
@@ -398,3 +309,32 @@ def _day(field: ExpectedField, value: object) -> date | None:
         except ValueError:
             continue
     return None
+
+
+def _text_kind(
+    name: str, check: GraderCheck, settings: type[GraderSettings] = TextSettings
+) -> GraderKind:
+    return GraderKind(name=name, settings=settings, check=check, score="1 or 0")
+
+
+ANSWER_GRADERS = (
+    _text_kind("contains", _text_check("contains", "lacks", _contains)),
+    _text_kind("contains-any", _text_list_check(any, fold=False), TextListSettings),
+    _text_kind("contains-all", _text_list_check(all, fold=False), TextListSettings),
+    _text_kind(
+        "icontains", _text_check("contains, in any case,", "lacks, in any case,", _icontains)
+    ),
+    _text_kind("icontains-any", _text_list_check(any, fold=True), TextListSettings),
+    _text_kind("icontains-all", _text_list_check(all, fold=True), TextListSettings),
+    _text_kind("starts-with", _text_check("starts with", "does not start with", _starts)),
+    _text_kind("ends-with", _text_check("ends with", "does not end with", _ends)),
+    _text_kind("equals", equals),
+    _text_kind("regex", regex, RegexSettings),
+    _text_kind("is-json", is_json, NoSettings),
+    GraderKind(
+        name="field-accuracy",
+        settings=FieldSettings,
+        check=field_accuracy,
+        score="weighted share of fields",
+    ),
+)

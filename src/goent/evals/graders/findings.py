@@ -1,6 +1,6 @@
 """Defines what a grader sees and finds, and turns findings into verdicts and a case's outcome."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -8,19 +8,23 @@ from goent.domain.errors import GoentError
 from goent.domain.types import Value
 from goent.evals.eval_results import Assertion, CaseStatus, Grade, GradeVerdict, JudgeUsage
 from goent.evals.suites import EvalCase, GraderSpec
-from goent.evals.traces import Trace
+from goent.evals.traces import Trace, sum_if_known
+
+AGENTV_PASS = 0.8
+AGENTV_BORDERLINE = 0.6
+_ROUNDING = 1e-9
 
 
 class InvalidGrader(GoentError):
-    """The grader cannot look: its settings, or the case, do not fit it."""
+    """The grader cannot grade: its settings or the case do not fit it."""
 
     exit_code = 2
 
 
 class GraderInput(Value, frozen=True, kw_only=True):
-    """One grader's view. `compat`: say what AgentV 4 says, its oddities included.
+    """What one grader sees. `compat`: grade as AgentV 4 does, oddities included.
 
-    `members` are what those of a composite said, for who makes one of them.
+    `members` are the grades of a composite's members, for its aggregator.
     """
 
     spec: GraderSpec
@@ -31,10 +35,10 @@ class GraderInput(Value, frozen=True, kw_only=True):
 
 
 class GraderFinding(Value, frozen=True, kw_only=True):
-    """A score in [0, 1]. `verdict` only where the score alone does not decide it.
+    """A score in [0, 1]. `verdict` is set only where the score alone does not decide it.
 
-    `broken`: the grader could not look, which is no opinion that could be turned round.
-    `error`: it could not, because whom it needed could not be asked.
+    `broken`: the grader could not grade, which `negate` does not turn into a pass.
+    `error`: it could not because a script or judge was unavailable, so there is no score at all.
     """
 
     score: float
@@ -46,53 +50,41 @@ class GraderFinding(Value, frozen=True, kw_only=True):
     judging: JudgeUsage | None = None
 
 
-GraderCheck = Callable[[GraderInput], GraderFinding | None]
-"""None: the grader has nothing to look for, and is left out."""
-
-AsyncGrader = Callable[[GraderInput], Awaitable[GraderFinding]]
-"""A grader that has to ask somebody: a script, a model. A `GoentError` fails that grader alone."""
-
-
-def passed_assertion(text: str, evidence: str = "") -> Assertion:
-    return Assertion(text=text, passed=True, evidence=evidence)
-
-
-def failed_assertion(text: str, evidence: str = "") -> Assertion:
-    return Assertion(text=text, passed=False, evidence=evidence)
-
-
-def broken_finding(text: str) -> GraderFinding:
+def broken_finding(text: str, *, error: str = "") -> GraderFinding:
     return GraderFinding(
-        score=0.0, verdict="fail", assertions=(failed_assertion(text),), broken=True
+        score=0.0,
+        verdict="fail",
+        assertions=(Assertion(text=text, passed=False),),
+        broken=True,
+        error=error,
     )
 
 
+def single_check(text: str, *, passed: bool, evidence: str = "") -> GraderFinding:
+    """1 or 0, by one assertion."""
+    return all_or_nothing([Assertion(text=text, passed=passed, evidence=evidence)])
+
+
 def subagent_caveat(look: GraderInput) -> str:
-    """What to say after a count of calls where subagents may have made more. AgentV looks at none of theirs."""
+    """A note for counts of calls where subagents may have made more. AgentV ignores all of theirs."""
     hidden = look.trace.hides_subagents and not look.compat
-    return "; what the subagent of `task` called is not known" if hidden else ""
+    return "; the calls of the subagent of `task` are unknown" if hidden else ""
 
 
 def passed_share(assertions: Sequence[Assertion]) -> float:
-    """Of those that passed; 1 if there are none."""
+    """The share that passed; 1 if there are none."""
     hits = sum(assertion.passed for assertion in assertions)
     return hits / len(assertions) if assertions else 1.0
 
 
 def all_or_nothing(assertions: Sequence[Assertion]) -> GraderFinding:
-    """1 if all passed, else 0."""
     return GraderFinding(
         score=float(all(assertion.passed for assertion in assertions)), assertions=tuple(assertions)
     )
 
 
-AGENTV_PASS = 0.8
-AGENTV_BORDERLINE = 0.6
-_ROUNDING = 1e-9
-
-
 class GradeRules(Value, frozen=True, kw_only=True):
-    """By which a case is judged: AgentV measures each grader with 0.8, whatever the case asks."""
+    """How a case is judged. AgentV's threshold for a grader is 0.8, whatever the case asks."""
 
     threshold: float
     compat: bool
@@ -112,18 +104,17 @@ class GradeRules(Value, frozen=True, kw_only=True):
         return "borderline" if self.seed and reaches(score, AGENTV_BORDERLINE) else "fail"
 
     def required_failed(self, spec: GraderSpec, grade: Grade) -> bool:
-        """A required grader that did not get there."""
         required = spec.required is not False
         return required and grade.verdict != "skip" and not self._is_enough(spec, grade.score)
 
     def _is_enough(self, spec: GraderSpec, score: float) -> bool:
-        """Nothing at all is not enough where something is required, however low the threshold is."""
+        """A score of 0 never satisfies `required: true`, however low the threshold is."""
         gates = spec.required is True and spec.min_score is None and not self.compat
         return reaches(score, self.limit(spec)) and not (gates and score <= _ROUNDING)
 
 
 def grade_rules(case: EvalCase, *, threshold: float, compat: bool) -> GradeRules:
-    """`threshold` is the one that counts: who plans a run has looked at the case's own already."""
+    """`threshold` is the effective one: the case's own was applied when the run was planned."""
     return GradeRules(threshold=threshold, compat=compat, seed=case.form == "seed")
 
 
@@ -131,13 +122,13 @@ def reaches(score: float, limit: float) -> bool:
     return score >= limit - _ROUNDING
 
 
-def to_grade(spec: GraderSpec, finding: GraderFinding, judged_by: GradeRules) -> Grade:
+def to_grade(spec: GraderSpec, finding: GraderFinding, rules: GradeRules) -> Grade:
     score = min(1.0, max(0.0, finding.score))
     grade = Grade(
         name=spec.name,
-        type=kebab_type(spec),
+        type=spec.type,
         score=score,
-        verdict=finding.verdict or judged_by.verdict(spec, score),
+        verdict=finding.verdict or rules.verdict(spec, score),
         weight=spec.weight,
         assertions=finding.assertions,
         details=finding.details,
@@ -145,15 +136,11 @@ def to_grade(spec: GraderSpec, finding: GraderFinding, judged_by: GradeRules) ->
         broken=finding.broken,
         judging=finding.judging,
     )
-    turned = spec.negate and (judged_by.compat or not finding.broken)
-    return _negate(spec, grade, judged_by) if turned else grade
+    negated = spec.negate and (rules.compat or not finding.broken)
+    return _negate(spec, grade, rules) if negated else grade
 
 
-def kebab_type(spec: GraderSpec) -> str:
-    return spec.type.replace("_", "-")
-
-
-def _negate(spec: GraderSpec, grade: Grade, judged_by: GradeRules) -> Grade:
+def _negate(spec: GraderSpec, grade: Grade, rules: GradeRules) -> Grade:
     if grade.verdict == "skip":
         return grade
     score = 1.0 - grade.score
@@ -161,12 +148,12 @@ def _negate(spec: GraderSpec, grade: Grade, judged_by: GradeRules) -> Grade:
         msgspec.structs.replace(assertion, passed=not assertion.passed)
         for assertion in grade.assertions
     )
-    verdict = judged_by.verdict(spec, score)
+    verdict = rules.verdict(spec, score)
     return msgspec.structs.replace(grade, score=score, verdict=verdict, assertions=assertions)
 
 
 def weighted_mean(weighted: Sequence[tuple[float, Grade]]) -> float:
-    """Of those that were not skipped; 0 where nothing has a weight."""
+    """The mean over what was not skipped; 0 where nothing has a weight."""
     counted = [(max(0.0, weight), grade) for weight, grade in weighted if grade.verdict != "skip"]
     total = sum(weight for weight, _ in counted)
     if total <= 0:
@@ -175,39 +162,28 @@ def weighted_mean(weighted: Sequence[tuple[float, Grade]]) -> float:
 
 
 def case_outcome(
-    graded: Sequence[tuple[GraderSpec, Grade]], judged_by: GradeRules
+    graded: Sequence[tuple[GraderSpec, Grade]], rules: GradeRules
 ) -> tuple[float, CaseStatus, str | None]:
-    """Of a case: its score, its status, and why there is none.
+    """A case's score, its status, and the error if it has no score.
 
-    Who could not be asked leaves the case open, unless another grader has decided it already.
+    A grader that could not be asked leaves the case open, unless a required one has failed already.
     """
-    spoilt = required_grader_failed(graded, judged_by)
-    error = next((grade.error for spec, grade in graded if grade.error and _has_say(spec)), None)
+    spoilt = required_grader_failed(graded, rules)
+    counted = (grade for spec, grade in graded if spec.weight > 0 or spec.required is not False)
+    error = next((grade.error for grade in counted if grade.error), None)
     if error and not spoilt:
         return 0.0, "execution_error", error
     score = 0.0 if spoilt else weighted_mean([(spec.weight, grade) for spec, grade in graded])
-    good = bool(graded) and not spoilt and reaches(score, judged_by.threshold)
+    good = bool(graded) and not spoilt and reaches(score, rules.threshold)
     return score, "ok" if good else "quality_failure", None
 
 
-def required_grader_failed(
-    graded: Sequence[tuple[GraderSpec, Grade]], judged_by: GradeRules
-) -> bool:
-    """A required grader failed; one that could not be asked has not."""
-    return any(judged_by.required_failed(spec, grade) for spec, grade in graded if not grade.error)
+def required_grader_failed(graded: Sequence[tuple[GraderSpec, Grade]], rules: GradeRules) -> bool:
+    """A required grader that could not be asked has not failed."""
+    return any(rules.required_failed(spec, grade) for spec, grade in graded if not grade.error)
 
 
 def judge_cost(grades: Sequence[Grade]) -> float | None:
-    """Of all judges, those of members too; None if one does not tell."""
+    """The cost of all judges, members' included; None if one is unknown."""
     costs = [grade.judging.cost_usd for grade in grades if grade.judging]
     return sum_if_known([*costs, *(judge_cost(grade.members) for grade in grades)])
-
-
-def sum_if_known(amounts: Sequence[float | None]) -> float | None:
-    """None if one of them is not known."""
-    known = [amount for amount in amounts if amount is not None]
-    return sum(known) if len(known) == len(amounts) else None
-
-
-def _has_say(spec: GraderSpec) -> bool:
-    return spec.weight > 0 or spec.required is not False

@@ -1,6 +1,6 @@
-"""Grades by a script, which reads JSON about the attempt and prints its opinion.
+"""Grades by a script that reads JSON about the attempt and prints a score.
 
-AgentV 4 tells most of it twice: beside each other, and once more as `trace`, which has all events.
+As in AgentV 4, most of the JSON is in it twice: at the top, and in `trace`, which has all events.
 """
 
 import json
@@ -17,42 +17,124 @@ import msgspec
 from goent.domain.errors import WorkerCrashed
 from goent.domain.types import Value
 from goent.evals.eval_results import Assertion
+from goent.evals.graders.composite_grader import aggregator_settings
 from goent.evals.graders.findings import (
-    AsyncGrader,
     GraderFinding,
     GraderInput,
     InvalidGrader,
     broken_finding,
     passed_share,
 )
-from goent.evals.graders.grader_settings import (
-    CompositeSettings,
+from goent.evals.graders.grader_kind import (
+    GraderKind,
     GraderSettings,
+    GraderTools,
     read_grader_settings,
 )
 from goent.evals.graders.judge_prompt import shorten
 from goent.evals.graders.trace_graders import llm_calls
-from goent.evals.suite_commands import SuiteCommand, SuiteCommandRunner
-from goent.evals.suites import EvalCase
+from goent.evals.suite_commands import SuiteCommand
 from goent.evals.traces import Trace, TracedCall, TracedMessage
 from goent.proc.child_process import MAX_OUTPUT, CompletedCommand
 from goent.system.plain_files import read_plain
 
-LONGEST_INLINE_OUTPUT: Final = 50_000  # characters of an answer that is told on standard input
+LONGEST_INLINE_OUTPUT: Final = 50_000  # characters of an answer on standard input
+LARGEST_SCRIPT: Final = 1024 * 1024  # bytes; anything larger is a program
+SHOWN_OUTPUT: Final = 2_000  # characters of a script's output
 TRAJECTORY_SCHEMA: Final = "agentv.trajectory.v1"
+WORKSPACE_REMOVED: Final = (
+    "the directory of the attempt, which it needs, was removed: "
+    "run the case again, with --keep-workspaces always."
+)
+WORKSPACE_VARIABLES: Final = ("GOENT_WORKSPACE_PATH", "AGENTV_WORKSPACE_PATH")
+_INTERPRETER: Final = re.compile(r"python[\d.]*|node|bun|deno|ruby|perl|(?:ba|da|z)?sh")
+_SCRIPT_ENDINGS: Final = (".py", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".sh")
+
+
+class ScriptSettings(GraderSettings, frozen=True, kw_only=True):
+    """A relative `cwd` starts from the suite's folder, where scripts run by default."""
+
+    command: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+    cwd: str = "."
+    timeout_seconds: float = 60.0
+    config: object = None
+
+
+class _ScriptOpinion(Value, frozen=True, kw_only=True):
+    score: float | None = None
+    assertions: tuple[Assertion, ...] = ()
+    hits: tuple[str, ...] = ()
+    misses: tuple[str, ...] = ()
+    details: object = None
+
+
+def check_script(look: GraderInput) -> None:
+    """Raises `InvalidGrader` for a missing folder, program path or script."""
+    script = read_grader_settings(look.spec, ScriptSettings)
+    folder = _script_folder(script, look)
+    if not os.path.isdir(folder):  # noqa: PTH112 (a Path raises for a name that is too long)
+        raise InvalidGrader(
+            f"Grader {look.spec.name!r}: there is no folder {str(folder)!r}; correct `cwd`."
+        )
+    for name in _required_files(script.command):
+        if not os.path.isfile(folder / name):  # noqa: PTH113 (the same)
+            raise InvalidGrader(
+                f"Grader {look.spec.name!r}: there is no file {name!r} in {str(folder)!r}; "
+                "correct the path, or `cwd`."
+            )
+
+
+async def code_grader(look: GraderInput, tools: GraderTools) -> GraderFinding:
+    """Grades by a script; a long answer is in a file in `tools.scratch`."""
+    script = read_grader_settings(look.spec, ScriptSettings)
+    if look.trace.workspace_removed and _uses_workspace(script, look):
+        return broken_finding(
+            f"{look.spec.name}: {WORKSPACE_REMOVED}", error=f"{look.spec.name}: {WORKSPACE_REMOVED}"
+        )
+    try:
+        async with tools.turn:
+            with TemporaryDirectory(prefix="goent-grader-", dir=tools.scratch) as folder:
+                stdin = msgspec.json.encode(script_payload(look, script.config, Path(folder)))
+                return await _run_script(script, look, stdin, tools, read_folder=Path(folder))
+    except OSError as error:
+        return broken_finding(f"the input of {script.command[0]!r} cannot be written: {error}")
+
+
+async def code_aggregator(look: GraderInput, tools: GraderTools) -> GraderFinding:
+    """Combines the grades of a composite's members by a script, which gets them by name."""
+    how = aggregator_settings(look.spec)
+    if not how.command:
+        raise InvalidGrader(f"Grader {look.spec.name!r}: its aggregator has no `command`.")
+    script = ScriptSettings(command=how.command, cwd=how.cwd, timeout_seconds=how.timeout_seconds)
+    results = {grade.name: grade for grade in look.members}
+    async with tools.turn:
+        return await _run_script(script, look, msgspec.json.encode({"results": results}), tools)
+
+
+SCRIPT_GRADERS = (
+    GraderKind(
+        name="code-grader",
+        settings=ScriptSettings,
+        aliases=("code", "code-judge", "script"),
+        ask=code_grader,
+        combine=code_aggregator,
+        validate=check_script,
+        score="what the program prints",
+    ),
+)
 
 
 def script_payload(look: GraderInput, config: object, folder: Path) -> Mapping[str, object]:
-    """A long answer is not in it, but in a file of `folder`, as `output_path`."""
+    """The JSON on standard input. A long answer is in a file in `folder` instead, as `output_path`."""
     case, trace = look.case, look.trace
-    said = [{"role": one.role, "content": one.text} for one in case.input]
+    messages = [{"role": one.role, "content": one.text} for one in case.input]
     summary = _trace_summary(trace)
-    told: dict[str, object] = {
+    payload: dict[str, object] = {
         "criteria": case.criteria,
         "expected_output": case.expected,
         **_output_entries(trace.answer, folder),
         "messages": trace.messages,
-        "input": said,
+        "input": messages,
         "input_files": [str(path) for one in case.input for path in one.files],
         "metadata": case.metadata,
         "trace": _trace_entries(look, summary),
@@ -65,14 +147,14 @@ def script_payload(look: GraderInput, config: object, folder: Path) -> Mapping[s
         "config": config,
     }
     if case.form == "seed":
-        told |= {
+        payload |= {
             "question": case.input[-1].text if case.input else "",
             "expected_outcome": case.criteria,
             "expected_messages": case.expected,
             "reference_answer": case.expected[-1].content if case.expected else "",
             "candidate_answer": trace.answer,
             "output_messages": trace.messages,
-            "input_messages": said,
+            "input_messages": messages,
             "guideline_files": [str(path) for path in case.guidelines],
             "trace_summary": {
                 **summary,
@@ -81,7 +163,7 @@ def script_payload(look: GraderInput, config: object, folder: Path) -> Mapping[s
                 **_metric_entries(trace),
             },
         }
-    return told
+    return payload
 
 
 def _output_entries(answer: str, folder: Path) -> Mapping[str, object]:
@@ -101,7 +183,7 @@ def _metric_entries(trace: Trace) -> Mapping[str, object]:
 
 
 def _trace_summary(trace: Trace) -> Mapping[str, object]:
-    """`tool_durations` are of those calls of which it is known."""
+    """`tool_durations` are those that are known."""
     counts: dict[str, int] = {}
     durations: dict[str, list[float]] = {}
     calls = [call for _, call in trace.all_calls]
@@ -119,7 +201,7 @@ def _trace_summary(trace: Trace) -> Mapping[str, object]:
 
 
 def _trace_entries(look: GraderInput, summary: Mapping[str, object]) -> Mapping[str, object]:
-    """The whole attempt, from what was asked on; a conversation has that in its messages already."""
+    """The whole attempt, input included; a conversation has that in its messages already."""
     trace = look.trace
     messages = trace.messages
     if not any(message.role in ("user", "system") for message in messages):
@@ -139,17 +221,12 @@ def _trace_entries(look: GraderInput, summary: Mapping[str, object]) -> Mapping[
 
 
 def _trace_events(messages: Sequence[TracedMessage]) -> Iterator[Mapping[str, object]]:
-    """Each message, its calls, and what came of them; the agent's last words once more at the end."""
+    """Each message, its calls and their results; the agent's final response again at the end."""
     final: Mapping[str, object] | None = None
     for number, message in enumerate(messages):
         own = f"message-{number}"
         said = {"role": message.role, "content": message.content}
-        yield {
-            "event_id": own,
-            "type": "message",
-            "timestamp": message.start_time,
-            "message": said,
-        }
+        yield {"event_id": own, "type": "message", "timestamp": message.start_time, "message": said}
         for place, call in enumerate(message.tool_calls):
             yield from _call_events(call, own, f"{own}-tool-{place}")
         if message.role == "assistant" and message.parent is None and message.content:
@@ -184,52 +261,8 @@ def _call_events(call: TracedCall, message: str, own: str) -> Iterator[Mapping[s
         }
 
 
-LARGEST_SCRIPT: Final = 1024 * 1024  # bytes; what is larger is a program
-SHOWN_OUTPUT: Final = 2_000  # of what a script said
-WORKSPACE_REMOVED: Final = (
-    "The directory of the attempt, which it looks at, was removed: "
-    "run the case again, with --keep-workspaces always."
-)
-_INTERPRETER: Final = re.compile(r"python[\d.]*|node|bun|deno|ruby|perl|(?:ba|da|z)?sh")
-_SCRIPT_ENDINGS: Final = (".py", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".sh")
-WORKSPACE_VARIABLES: Final = ("GOENT_WORKSPACE_PATH", "AGENTV_WORKSPACE_PATH")
-
-
-class ScriptSettings(GraderSettings, frozen=True, kw_only=True):
-    """A relative `cwd` is seen from the suite's folder, which is where it runs otherwise."""
-
-    command: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
-    cwd: str = "."
-    timeout_seconds: float = 60.0
-    config: object = None
-
-
-class _ScriptOpinion(Value, frozen=True, kw_only=True):
-    score: float | None = None
-    assertions: tuple[Assertion, ...] = ()
-    hits: tuple[str, ...] = ()
-    misses: tuple[str, ...] = ()
-    details: object = None
-
-
-def check_script(look: GraderInput) -> None:
-    """Raises `InvalidGrader`: also for a program of which a path is given, or a script, and that is not there."""
-    script = read_grader_settings(look.spec, ScriptSettings)
-    folder = _script_folder(script, look)
-    if not os.path.isdir(folder):  # noqa: PTH112 (a Path raises for what is too long)
-        raise InvalidGrader(
-            f"Grader {look.spec.name!r}: there is no folder {str(folder)!r}; correct `cwd`."
-        )
-    for name in _required_files(script.command):
-        if not os.path.isfile(folder / name):  # noqa: PTH113 (the same)
-            raise InvalidGrader(
-                f"Grader {look.spec.name!r}: there is no file {name!r} in {str(folder)!r}; "
-                "correct the path, or `cwd`."
-            )
-
-
 def _required_files(command: Sequence[str]) -> Iterator[str]:
-    """What has to be there before it starts: an interpreter takes its first word for its script."""
+    """Files of the command that must exist: an interpreter's first argument is its script."""
     if "/" in command[0]:
         yield command[0]
     if len(command) > 1 and _INTERPRETER.fullmatch(Path(command[0]).name):
@@ -238,83 +271,44 @@ def _required_files(command: Sequence[str]) -> Iterator[str]:
             yield script
 
 
-def code_grader(commands: SuiteCommandRunner, scratch: Path | None = None) -> AsyncGrader:
-    """Scripts are told where the attempt worked; a long answer is in a folder in `scratch`."""
-
-    async def look_at(look: GraderInput) -> GraderFinding:
-        script = read_grader_settings(look.spec, ScriptSettings)
-        if look.trace.workspace_removed and _uses_workspace(script, look):
-            return msgspec.structs.replace(
-                broken_finding(WORKSPACE_REMOVED), error=f"{look.spec.name}: {WORKSPACE_REMOVED}"
-            )
-        try:
-            with TemporaryDirectory(prefix="goent-grader-", dir=scratch) as folder:
-                told = msgspec.json.encode(script_payload(look, script.config, Path(folder)))
-                return await _run_script(script, look, told, commands, handed=Path(folder))
-        except OSError as error:
-            return broken_finding(
-                f"{script.command[0]!r} cannot be told about the attempt: {error}"
-            )
-
-    return look_at
-
-
 def _uses_workspace(script: ScriptSettings, look: GraderInput) -> bool:
-    """Whether it asks for the attempt's directory, by a name that it has to spell."""
+    """Whether the script or its command mentions the attempt's directory."""
     for word in script.command:
         text = word.encode(errors="replace")
-        with suppress(OSError, ValueError):  # most words are no files
-            path = _script_folder(script, look) / word
-            text += read_plain(path, LARGEST_SCRIPT)
+        with suppress(OSError, ValueError):  # most words are not files
+            text += read_plain(_script_folder(script, look) / word, LARGEST_SCRIPT)
         if b"workspace_path" in text.lower():
             return True
     return False
 
 
-def code_aggregator(commands: SuiteCommandRunner) -> AsyncGrader:
-    """Makes one opinion of those of a composite's members, told by their names."""
-
-    async def look_at(look: GraderInput) -> GraderFinding:
-        how = read_grader_settings(look.spec, CompositeSettings).aggregator
-        if not how.command:
-            raise InvalidGrader(f"Grader {look.spec.name!r}: its aggregator has no `command`.")
-        script = ScriptSettings(
-            command=how.command, cwd=how.cwd, timeout_seconds=how.timeout_seconds
-        )
-        results = {grade.name: grade for grade in look.members}
-        return await _run_script(script, look, msgspec.json.encode({"results": results}), commands)
-
-    return look_at
-
-
 async def _run_script(
     script: ScriptSettings,
     look: GraderInput,
-    told: bytes,
-    commands: SuiteCommandRunner,
+    stdin: bytes,
+    tools: GraderTools,
     *,
-    handed: Path | None = None,
+    read_folder: Path | None = None,
 ) -> GraderFinding:
-    """A script that cannot say anything is broken, and harms nobody else.
-
-    One that cannot even be started has not looked at the attempt: there is no score.
-    """
+    """A script that fails is broken; if it cannot even be started, there is no score."""
     place = look.trace.workspace_path
     order = SuiteCommand(
         command=script.command,
         cwd=_script_folder(script, look),
-        stdin=told,
+        stdin=stdin,
         timeout_s=script.timeout_seconds,
         workspace=Path(place) if place else None,
-        read_paths=_case_files(look.case),
-        read_folder=handed,
+        read_paths=(
+            *(path for one in look.case.input for path in one.files),
+            *look.case.guidelines,
+        ),
+        read_folder=read_folder,
         env=dict.fromkeys(WORKSPACE_VARIABLES, place) if place else {},
     )
     try:
-        ran = await commands.run(order)
+        ran = await tools.commands.run(order)
     except WorkerCrashed as error:
-        found = broken_finding(str(error))
-        return found if look.compat else msgspec.structs.replace(found, error=str(error))
+        return broken_finding(str(error), error="" if look.compat else str(error))
     done = ran.completed
     if done.exit is None:
         return broken_finding(
@@ -325,17 +319,12 @@ async def _run_script(
     return script_finding(done, compat=look.compat)
 
 
-def _case_files(case: EvalCase) -> tuple[Path, ...]:
-    """What a script may want to look at: it is told their names."""
-    return (*(path for said in case.input for path in said.files), *case.guidelines)
-
-
 def _script_folder(script: ScriptSettings, look: GraderInput) -> Path:
     return Path(look.case.place.file).parent.absolute() / script.cwd
 
 
 def script_finding(done: CompletedCommand, *, compat: bool) -> GraderFinding:
-    """JSON with a score, or with assertions to take it from; else the exit status decides."""
+    """JSON with a score, or with assertions; otherwise the exit status decides."""
     said = done.output.strip()
     if len(done.output.encode()) >= MAX_OUTPUT:
         return broken_finding(f"It printed more than {MAX_OUTPUT} bytes; {_shortened(said)}")
@@ -350,9 +339,9 @@ def script_finding(done: CompletedCommand, *, compat: bool) -> GraderFinding:
 
 
 def _strict_finding(done: CompletedCommand, said: str) -> GraderFinding:
-    """Only text is judged by the exit status: whoever crashed, or speaks JSON, did not mean that.
+    """The exit status decides only for plain text: a crash, or JSON, is not a verdict.
 
-    A silent 1 is a no, as of `grep -q`.
+    A silent exit with 1 is a no, as with `grep -q`.
     """
     verdict = _json_part(said)
     if done.exit == 1 and not said and not done.errors:
@@ -369,11 +358,11 @@ def _strict_finding(done: CompletedCommand, said: str) -> GraderFinding:
     parsed = _parse_opinion(verdict)
     if isinstance(parsed, _ScriptOpinion):
         return _score_finding(parsed, compat=False)
-    return broken_finding(f"Its JSON is no opinion ({parsed}): {_shortened(said)}")
+    return broken_finding(f"Its JSON has the wrong form ({parsed}): {_shortened(said)}")
 
 
 def _json_part(said: str) -> str | None:
-    """What is JSON or wants to be: all of it, or from the last line on that opens an object."""
+    """What is meant as JSON: all of it, or from the last line that opens an object."""
     if said.startswith("{") or _is_json(said):
         return said
     start = said.rfind("\n{")
@@ -393,14 +382,16 @@ def _text_finding(score: float, said: str) -> GraderFinding:
 
 
 def _score_finding(parsed: _ScriptOpinion, *, compat: bool) -> GraderFinding:
-    """AgentV cuts a score to 0 and 1; here 85 is taken for a mistake, not for the best."""
-    hits = tuple(Assertion(text=text, passed=True) for text in parsed.hits)
-    misses = tuple(Assertion(text=text, passed=False) for text in parsed.misses)
-    every = (*parsed.assertions, *hits, *misses)
+    """AgentV clamps a score to 0 and 1; here 85 is an error, not the best score."""
+    every = (
+        *parsed.assertions,
+        *(Assertion(text=text, passed=True) for text in parsed.hits),
+        *(Assertion(text=text, passed=False) for text in parsed.misses),
+    )
     score = parsed.score
     if score is None:
         if not every and not compat:
-            return broken_finding("It says nothing: neither `score` nor `assertions`.")
+            return broken_finding("Its JSON has neither `score` nor `assertions`.")
         score = passed_share(every) if every else 0.0
     if not compat and not 0 <= score <= 1:
         return _out_of_range(score)
@@ -408,7 +399,7 @@ def _score_finding(parsed: _ScriptOpinion, *, compat: bool) -> GraderFinding:
 
 
 def _out_of_range(score: float) -> GraderFinding:
-    return broken_finding(f"It says {score:g}, and a score is from 0 to 1.")
+    return broken_finding(f"Its score is {score:g}; a score is from 0 to 1.")
 
 
 def _shortened(text: str) -> str:
@@ -416,7 +407,7 @@ def _shortened(text: str) -> str:
 
 
 def _parse_opinion(said: str) -> _ScriptOpinion | str:
-    """Or why it is none."""
+    """The opinion, or why it is not one."""
     try:
         return msgspec.json.decode(said, type=_ScriptOpinion)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -424,7 +415,7 @@ def _parse_opinion(said: str) -> _ScriptOpinion | str:
 
 
 def _is_json(said: str) -> bool:
-    """NaN is not, but whoever prints it means a number."""
+    """Accepts NaN, which is meant as a number."""
     try:
         json.loads(said)
     except RecursionError:
@@ -435,7 +426,7 @@ def _is_json(said: str) -> bool:
 
 
 def _bare_score(said: str) -> float | None:
-    """A number, or a yes or no."""
+    """The score if it is a bare number, true or false."""
     try:
         return float(msgspec.json.decode(said, type=float | bool))
     except (msgspec.DecodeError, UnicodeError):

@@ -3,35 +3,24 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
 from goent.domain.types import Value
 from goent.evals.eval_results import Assertion
-from goent.evals.graders.answer_graders import pattern_found
 from goent.evals.graders.findings import (
     GraderFinding,
     GraderInput,
     InvalidGrader,
     all_or_nothing,
     broken_finding,
-    failed_assertion,
-    passed_assertion,
     passed_share,
+    single_check,
     subagent_caveat,
 )
-from goent.evals.graders.grader_settings import (
-    ArgsMatch,
-    CostLimit,
-    ExpectedCall,
-    LatencyLimit,
-    MetricLimits,
-    SkillSettings,
-    TokenLimits,
-    TrajectorySettings,
-    read_grader_settings,
-)
+from goent.evals.graders.grader_kind import GraderKind, GraderSettings, read_grader_settings
+from goent.evals.graders.javascript_regex import pattern_found
 from goent.evals.graders.json_values import (
     NO_KEYS,
     is_absent,
@@ -42,24 +31,102 @@ from goent.evals.graders.json_values import (
 )
 from goent.evals.traces import CallStatus, TokenUsage, Trace, TracedCall
 
+ArgsMatch = (
+    Literal["exact", "superset", "subset", "ignore", "glob", "regex"] | tuple[str, ...] | None
+)
+_EXPLORATION_TOOLS = frozenset(
+    {"read", "grep", "glob", "search", "list", "ls", "websearch", "webfetch", "codesearch"}
+)
+_PATH_KEYS = ("file_path", "filePath", "path")
 _TOOL_SYNONYMS: Final[Mapping[str, frozenset[str]]] = {
     "edit": frozenset({"patch", "applypatch", "multiedit"}),
     "bash": frozenset({"shell"}),
 }
-"""Tools that do what another name means. Which of them an agent has depends on its model."""
+"""Tools that another name also means. Which of them an agent has depends on its model."""
+
+ExpectedCalls = Sequence["ExpectedCall"]
+TracedCalls = Sequence[TracedCall]
+CallIndexes = list[int]
+"""For each expected item the index of its call, or -1."""
+
+
+class ExpectedCall(GraderSettings, frozen=True, kw_only=True):
+    """One call that should be there. Arguments are ignored without `args`, or with `any`."""
+
+    tool: str
+    args: Mapping[str, object] | Literal["any"] | None = None
+    args_match: ArgsMatch = None
+    max_duration_ms: float | None = None
+    status: CallStatus | None = None
+
+
+class TrajectorySettings(GraderSettings, frozen=True, kw_only=True):
+    """Settings of `tool-trajectory`; AgentV has those before `status`, which holds for all items.
+
+    With `subagents`, their calls are in the sequence too; `forbidden`, `max` and `followed_by` always see them.
+    """
+
+    mode: Literal["any_order", "in_order", "exact", "superset", "subset"]
+    expected: tuple[ExpectedCall, ...] = ()
+    minimums: Mapping[str, int] | None = None
+    args_match: ArgsMatch = None
+    status: CallStatus | None = None
+    forbidden: tuple[str, ...] = ()
+    max: Mapping[str, int] = {}
+    followed_by: Mapping[str, str] = {}
+    subagents: bool = False
+
+
+class LatencyLimit(GraderSettings, frozen=True, kw_only=True):
+    """In milliseconds."""
+
+    threshold: float
+
+
+class CostLimit(GraderSettings, frozen=True, kw_only=True):
+    """In US dollars."""
+
+    budget: float
+
+
+class TokenLimits(GraderSettings, frozen=True, kw_only=True):
+    """All that are set must hold."""
+
+    max_total: int | None = None
+    max_input: int | None = None
+    max_output: int | None = None
+
+
+class MetricLimits(GraderSettings, frozen=True, kw_only=True):
+    """Each that is set is one check."""
+
+    max_tool_calls: int | None = None
+    max_llm_calls: int | None = None
+    max_tokens: int | None = None
+    max_cost_usd: float | None = None
+    max_duration_ms: float | None = None
+    target_exploration_ratio: float | None = None
+    exploration_tolerance: float = 0.2
+
+
+class SkillSettings(GraderSettings, frozen=True, kw_only=True):
+    """Settings of `skill-trigger`."""
+
+    skill: str
+    should_trigger: bool = True
 
 
 class CallMatcher(Value, frozen=True, kw_only=True):
-    """How items are compared with calls: what the item says, else the grader, else the dialect."""
+    """How items are compared with calls: as the item says, else the grader, else the dialect."""
 
     args: ArgsMatch
     status: CallStatus | None
     compat: bool
 
     def matches_tool(self, pattern: str, call: TracedCall) -> bool:
-        """Agents spell tools as they like: outside AgentV's rules, case does not count and `*` fits all.
+        """Unless `compat`, case does not count, and `*` is a wildcard.
 
-        `edit` also means those that edit in another way; who writes `patch` means that one.
+        `edit` also means other tools that edit; `patch` means only itself.
         """
         if self.compat:
             return pattern == call.tool
@@ -67,7 +134,6 @@ class CallMatcher(Value, frozen=True, kw_only=True):
         return spelt or _plain_name(call.tool) in _TOOL_SYNONYMS.get(pattern.casefold(), ())
 
     def counts(self, tool: str, call: TracedCall) -> bool:
-        """Where calls of a tool are counted: with the status that the grader asks for."""
         return self.matches_tool(tool, call) and self._status(self.status, call)
 
     def matches(self, item: ExpectedCall, call: TracedCall) -> bool:
@@ -103,7 +169,7 @@ def call_matcher(look: GraderInput, settings: TrajectorySettings) -> CallMatcher
 
 
 def _check_paths(look: GraderInput, args: Mapping[str, object], paths: Sequence[str]) -> None:
-    """What is neither expected nor given would be the same in every call."""
+    """Raises `InvalidGrader`: a path that `args` lack would fit every call."""
     lacking = [path for path in paths if is_absent(value_at(args, path))]
     if lacking or not paths:
         raise InvalidGrader(
@@ -113,7 +179,7 @@ def _check_paths(look: GraderInput, args: Mapping[str, object], paths: Sequence[
 
 
 def _check_patterns(args: object) -> None:
-    """Those that no call was compared with would be found much later, or never."""
+    """Raises `InvalidGrader` now: comparing with calls would find a bad pattern late, or never."""
     if isinstance(args, str):
         _regex_fits(args, "")
     for part in args.values() if is_object(args) else args if is_array(args) else ():
@@ -125,9 +191,9 @@ def _plain_name(name: str) -> str:
 
 
 def _respell_keys(expected: object, given: object) -> object:
-    """What was given, with its keys spelt as they are expected: `filePath` for `file_path`.
+    """The given arguments, with keys spelt as expected (`filePath` for `file_path`).
 
-    Only where the spelt key is not there, so that nothing stands for two.
+    Only where the expected key is missing, so that none stands for two.
     """
     if is_array(expected) and is_array(given):
         pairs = zip(expected, given, strict=False)
@@ -180,7 +246,7 @@ def _regex_fits(pattern: str, value: str) -> bool:
     try:
         return pattern_found(re.compile(pattern), value)
     except re.error as error:
-        raise InvalidGrader(f"{pattern!r} is no regular expression: {error}.") from None
+        raise InvalidGrader(f"{pattern!r} is not a regular expression: {error}.") from None
 
 
 def _is_late(item: ExpectedCall, call: TracedCall) -> bool:
@@ -191,10 +257,10 @@ def _is_late(item: ExpectedCall, call: TracedCall) -> bool:
 def pair_calls(
     items: Sequence[ExpectedCall], calls: Sequence[TracedCall], fits: CallMatcher
 ) -> list[int]:
-    """The call of each item, or -1: as many as can be paired, each call once.
+    """Pairs as many items with calls as possible, each call once.
 
-    Of those that fit, one that is in time is tried before one that is not, and a free one before
-    one that another item would have to give up.
+    Of the calls that fit, one in time is preferred to a late one, and a free one to one that
+    another item would have to give up.
     """
     holder: dict[int, int] = {}
 
@@ -215,12 +281,6 @@ def pair_calls(
     for index, item in holder.items():
         found[item] = index
     return found
-
-
-ExpectedCalls = Sequence[ExpectedCall]
-TracedCalls = Sequence[TracedCall]
-CallIndexes = list[int]
-"""Of each expected item: the index of its call, or -1."""
 
 
 def tool_trajectory(look: GraderInput) -> GraderFinding | None:
@@ -245,7 +305,7 @@ def tool_trajectory(look: GraderInput) -> GraderFinding | None:
 
 
 def _check_settings(look: GraderInput, settings: TrajectorySettings) -> None:
-    """Raises `InvalidGrader` for what would be read past."""
+    """Raises `InvalidGrader` for settings that would have no effect."""
     if settings.minimums and settings.mode != "any_order":
         raise InvalidGrader(
             f"Grader {look.spec.name!r}: `minimums` belong to the mode any_order, "
@@ -266,7 +326,7 @@ def _check_settings(look: GraderInput, settings: TrajectorySettings) -> None:
 def _by_mode_and_minimums(
     settings: TrajectorySettings, calls: TracedCalls, fits: CallMatcher
 ) -> tuple[float, tuple[Assertion, ...]]:
-    """The mode's checks; in any order, the counts and the items that are expected are one list."""
+    """The mode's checks; in `any_order`, `minimums` and `expected` are one list of checks."""
     if not (settings.minimums and settings.expected):
         return _by_mode(settings, calls, fits)
     _, expected = _check_sequence(settings, calls, fits, pair_calls)
@@ -302,29 +362,31 @@ def _check_sequence(
     fits: CallMatcher,
     find: Callable[[ExpectedCalls, TracedCalls, CallMatcher], CallIndexes],
 ) -> tuple[float, tuple[Assertion, ...]]:
-    """One check per item, and one more where it has a limit of time that can be checked."""
+    """One check per item, and one more where it has a time limit that can be checked."""
     assertions: list[Assertion] = []
     places = find(settings.expected, calls, fits)
     for item, place in zip(settings.expected, places, strict=True):
         if place < 0:
-            assertions.append(failed_assertion(f"{item.tool}: no such call in its place"))
+            missing = ["no such call in its place"]
             if item.max_duration_ms is not None:
-                assertions.append(failed_assertion(f"{item.tool}: no call that could be in time"))
+                missing.append("no call that could be in time")
+            assertions += [Assertion(text=f"{item.tool}: {one}", passed=False) for one in missing]
             continue
-        assertions.append(passed_assertion(f"{item.tool}: call {place + 1}"))
+        assertions.append(Assertion(text=f"{item.tool}: call {place + 1}", passed=True))
         assertions.extend(_in_time(item, calls[place], compat=fits.compat))
     return passed_share(assertions), tuple(assertions)
 
 
 def _in_time(item: ExpectedCall, call: TracedCall, *, compat: bool) -> tuple[Assertion, ...]:
-    """AgentV looks past a call of which it is not known how long it took."""
+    """AgentV ignores a call of unknown duration."""
     limit, took = item.max_duration_ms, call.duration_ms
     if limit is None or (took is None and compat):
         return ()
     if took is None:
-        return (failed_assertion(f"{item.tool}: it is not known how many ms it took of {limit:g}"),)
+        text = f"{item.tool}: took an unknown time, at most {limit:g} ms allowed"
+        return (Assertion(text=text, passed=False),)
     text = f"{item.tool}: took {took:g} ms of {limit:g} ms"
-    return (passed_assertion(text) if took <= limit else failed_assertion(text),)
+    return (Assertion(text=text, passed=took <= limit),)
 
 
 def _exact(
@@ -332,11 +394,11 @@ def _exact(
 ) -> tuple[float, tuple[Assertion, ...]]:
     """A call too many is as wrong as one too few."""
     _, assertions = _check_sequence(settings, calls, fits, _by_index)
-    surplus = [
-        failed_assertion(f"{call.tool}: call {index + 1} is one too many")
-        for index, call in enumerate(calls)
-        if index >= len(settings.expected)
-    ]
+    expected = len(settings.expected)
+    surplus = (
+        Assertion(text=f"{call.tool}: call {number} is one too many", passed=False)
+        for number, call in enumerate(calls[expected:], start=expected + 1)
+    )
     every = (*assertions, *surplus)
     return passed_share(every), every
 
@@ -344,11 +406,13 @@ def _exact(
 def _subset(
     items: ExpectedCalls, calls: TracedCalls, fits: CallMatcher
 ) -> tuple[float, tuple[Assertion, ...]]:
+    allowed = [any(fits.matches(item, call) for item in items) for call in calls]
     assertions = tuple(
-        passed_assertion(f"{call.tool}: allowed")
-        if any(fits.matches(item, call) for item in items)
-        else failed_assertion(f"{call.tool}: call {index + 1} was not to be expected")
-        for index, call in enumerate(calls)
+        Assertion(
+            text=f"{call.tool}: {'allowed' if fit else f'call {number} was not expected'}",
+            passed=fit,
+        )
+        for number, (call, fit) in enumerate(zip(calls, allowed, strict=True), start=1)
     )
     return passed_share(assertions), assertions
 
@@ -361,7 +425,7 @@ def _minimums(
         count = sum(fits.counts(tool, call) for call in calls)
         ended = f" with status {fits.status}" if fits.status and not fits.compat else ""
         text = f"{tool}: called {_times(count)}{ended}, at least {least} wanted"
-        found.append(passed_assertion(text) if count >= least else failed_assertion(text))
+        found.append(Assertion(text=text, passed=count >= least))
     return tuple(found)
 
 
@@ -376,16 +440,13 @@ def _has_bounds(settings: TrajectorySettings) -> bool:
 def _bounds(
     settings: TrajectorySettings, calls: TracedCalls, fits: CallMatcher, caveat: str
 ) -> tuple[Assertion, ...]:
-    """What must not happen, however good the rest is, whoever does it, and whether or not it succeeds.
-
-    Each says what is not known.
-    """
+    """Limits on calls of any status, subagents' included; one that is broken makes the score 0."""
     most = {**dict.fromkeys(settings.forbidden, 0), **settings.max}
     found: list[Assertion] = []
     for tool, limit in most.items():
         count = sum(fits.matches_tool(tool, call) for call in calls)
         text = f"{tool}: called {_times(count)}, at most {limit} allowed{caveat}"
-        found.append(passed_assertion(text) if count <= limit else failed_assertion(text))
+        found.append(Assertion(text=text, passed=count <= limit))
     for tool, after in settings.followed_by.items():
         last = max(
             (i for i, call in enumerate(calls) if fits.matches_tool(tool, call)), default=None
@@ -394,7 +455,7 @@ def _bounds(
             continue
         text = f"{tool}: its last call is followed by {after}{caveat}"
         kept = any(fits.matches_tool(after, call) for call in calls[last + 1 :])
-        found.append(passed_assertion(text) if kept else failed_assertion(text))
+        found.append(Assertion(text=text, passed=kept))
     return tuple(found)
 
 
@@ -406,7 +467,7 @@ def _by_index(items: ExpectedCalls, calls: TracedCalls, fits: CallMatcher) -> Ca
 
 
 def _first_by_name(items: ExpectedCalls, calls: TracedCalls, fits: CallMatcher) -> CallIndexes:
-    """AgentV's one pass: the first call of that name is taken, whether its arguments fit or not."""
+    """AgentV's single pass: takes the first call of that name, even if its arguments do not fit."""
     places: CallIndexes = []
     at = 0
     for item in items:
@@ -429,7 +490,7 @@ def _first_free(items: ExpectedCalls, calls: TracedCalls, fits: CallMatcher) -> 
 def _longest_common_sequence(
     items: ExpectedCalls, calls: TracedCalls, fits: CallMatcher
 ) -> CallIndexes:
-    """The longest common subsequence: what is missing, or was tried before, costs no other item."""
+    """The longest common subsequence: a missing or repeated call costs no other item."""
     best = [[0] * (len(calls) + 1) for _ in range(len(items) + 1)]
     for i in reversed(range(len(items))):
         for j in reversed(range(len(calls))):
@@ -446,11 +507,6 @@ def _longest_common_sequence(
             places[i] = j
             i, j = i + 1, j + 1
     return places
-
-
-_EXPLORATION_TOOLS = frozenset(
-    {"read", "grep", "glob", "search", "list", "ls", "websearch", "webfetch", "codesearch"}
-)
 
 
 class _UsageLimit(Value, frozen=True, kw_only=True):
@@ -481,7 +537,7 @@ def token_usage(look: GraderInput) -> GraderFinding:
 
 
 def execution_metrics(look: GraderInput) -> GraderFinding:
-    """The share of limits that were kept. AgentV leaves cached tokens out here, and only here."""
+    """The share of limits that hold. AgentV leaves cached tokens out here, and only here."""
     limits, trace = read_grader_settings(look.spec, MetricLimits), look.trace
     usage = trace.usage
     tokens = usage and (usage.input + usage.output if look.compat else _all_tokens(usage))
@@ -497,18 +553,16 @@ def execution_metrics(look: GraderInput) -> GraderFinding:
     )
     wanted = limits.target_exploration_ratio
     set_ones = _set_limits(look, every, alone=wanted is None)
-    explored = (
-        ()
-        if wanted is None
-        else (_exploration_assertion(look, wanted, limits.exploration_tolerance),)
-    )
-    checks = (*map(_limit_assertion, set_ones), *explored)
-    unknown = _any_unknown(set_ones) or bool(explored and not trace.all_calls)
-    return GraderFinding(score=passed_share(checks), assertions=checks, broken=unknown)
+    checks = [*map(_limit_assertion, set_ones)]
+    unknown = _any_unknown(set_ones)
+    if wanted is not None:
+        checks.append(_exploration_assertion(look, wanted, limits.exploration_tolerance))
+        unknown = unknown or not trace.all_calls
+    return GraderFinding(score=passed_share(checks), assertions=tuple(checks), broken=unknown)
 
 
 def _within_limits(limits: Sequence[_UsageLimit]) -> GraderFinding:
-    """What is not known cannot be turned round: its contrary is not known either."""
+    """`broken` if a value is unknown: `negate` must not make a pass of it."""
     found = all_or_nothing([_limit_assertion(limit) for limit in limits])
     return msgspec.structs.replace(found, broken=_any_unknown(limits))
 
@@ -524,7 +578,7 @@ def _all_tokens(usage: TokenUsage) -> int:
 def _set_limits(
     look: GraderInput, limits: Sequence[_UsageLimit], *, alone: bool = True
 ) -> Sequence[_UsageLimit]:
-    """Those that are set; `alone`: nothing else is looked at."""
+    """Those that are set. Raises `InvalidGrader` if there are none and nothing else is checked."""
     found = [limit for limit in limits if limit.most is not None]
     if not found and alone and not look.compat:
         raise InvalidGrader(f"Grader {look.spec.name!r} ({look.spec.type}) has no limit to check.")
@@ -534,14 +588,15 @@ def _set_limits(
 def _limit_assertion(limit: _UsageLimit) -> Assertion:
     most = 0.0 if limit.most is None else limit.most
     if limit.value is None:
-        return failed_assertion(f"It is not known how many {limit.what} it took (at most {most:g})")
+        text = f"{limit.what} unknown, at most {most:g}"
+        return Assertion(text=text, passed=False)
     what = limit.what.removesuffix("s") if limit.value == 1 and limit.what != "ms" else limit.what
     text = f"{limit.value:g} {what}, at most {most:g}{limit.caveat}"
-    return passed_assertion(text) if limit.value <= most else failed_assertion(text)
+    return Assertion(text=text, passed=limit.value <= most)
 
 
 def llm_calls(trace: Trace) -> int | None:
-    """As the target counts them; else, as AgentV does, a message of the agent is one."""
+    """As the target counts them; otherwise, as in AgentV, one per message of the agent."""
     if trace.llm_calls is not None:
         return trace.llm_calls
     return sum(message.role == "assistant" for message in trace.messages) or None
@@ -550,26 +605,22 @@ def llm_calls(trace: Trace) -> int | None:
 def _exploration_assertion(look: GraderInput, target: float, tolerance: float) -> Assertion:
     calls = [call for _, call in look.trace.all_calls]
     if not calls:
-        return failed_assertion("No tool was called, so nothing is known of exploration")
+        text = "No tool was called, so exploration is unknown"
+        return Assertion(text=text, passed=False)
     ratio = sum(call.tool.casefold() in _EXPLORATION_TOOLS for call in calls) / len(calls)
     text = f"{ratio:.2f} of the calls explored, {target:g} ± {tolerance:g} wanted{subagent_caveat(look)}"
-    return passed_assertion(text) if abs(ratio - target) <= tolerance else failed_assertion(text)
-
-
-_PATH_KEYS = ("file_path", "filePath", "path")
+    return Assertion(text=text, passed=abs(ratio - target) <= tolerance)
 
 
 def skill_trigger(look: GraderInput) -> GraderFinding:
     settings = read_grader_settings(look.spec, SkillSettings)
     used = any(_uses_skill(call, settings.skill) for _, call in look.trace.all_calls)
     text = f"Skill {settings.skill!r} was {'used' if used else f'not used{subagent_caveat(look)}'}"
-    return all_or_nothing(
-        [passed_assertion(text) if used is settings.should_trigger else failed_assertion(text)]
-    )
+    return single_check(text, passed=used is settings.should_trigger)
 
 
 def _uses_skill(call: TracedCall, skill: str) -> bool:
-    """Called as a skill, read as a file, or named by what a tool gave back."""
+    """Called as a skill, read as a file, or named in the output of a tool."""
     folder = f"skills/{skill}/"
     given = call.input if is_object(call.input) else NO_KEYS
     match call.tool.casefold():
@@ -582,3 +633,30 @@ def _uses_skill(call: TracedCall, skill: str) -> bool:
         case _:
             pass
     return isinstance(call.output, str) and folder in call.output
+
+
+TRACE_GRADERS = (
+    GraderKind(
+        name="tool-trajectory",
+        settings=TrajectorySettings,
+        check=tool_trajectory,
+        score="share of what was expected",
+    ),
+    GraderKind(name="latency", settings=LatencyLimit, check=latency, score="1 or 0"),
+    GraderKind(name="cost", settings=CostLimit, check=cost, score="1 or 0"),
+    GraderKind(
+        name="token-usage",
+        settings=TokenLimits,
+        any_of=True,
+        check=token_usage,
+        score="1 if all hold",
+    ),
+    GraderKind(
+        name="execution-metrics",
+        settings=MetricLimits,
+        any_of=True,
+        check=execution_metrics,
+        score="share that holds",
+    ),
+    GraderKind(name="skill-trigger", settings=SkillSettings, check=skill_trigger, score="1 or 0"),
+)

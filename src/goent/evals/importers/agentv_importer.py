@@ -1,12 +1,13 @@
-"""Converts suites and targets of AgentV, of either dialect, into ours."""
+"""Converts suites and targets of AgentV, in either dialect."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from goent.domain.errors import ConfigError
-from goent.evals.files.grader_reader import GRADER_ALIASES, GRADER_KINDS, GRADER_LISTS
-from goent.evals.files.target_reader import COMMON_SETTINGS, TARGET_KINDS, snake_case
+from goent.evals.files.grader_reader import GRADER_LISTS
+from goent.evals.files.target_reader import COMMON_SETTINGS, snake_case
+from goent.evals.graders.grader_registry import GRADERS, grader_type
 from goent.evals.importers.import_documents import (
     ForeignTable,
     ImportResult,
@@ -20,9 +21,9 @@ from goent.evals.importers.import_documents import (
     read_json_lines,
     read_yaml,
 )
-from goent.evals.suites import AGENT_KINDS
+from goent.evals.targets.target_registry import TARGET_KINDS
 
-# Models that go-ent asks itself, by the names that providers have there and here.
+# Providers of models by AgentV's names, with go-ent's.
 MODEL_PROVIDERS: Final[Mapping[str, str]] = {
     "anthropic": "anthropic",
     "openai": "openai",
@@ -45,7 +46,7 @@ _STATUSES_KEY: Final = "retry_status_codes"
 
 
 def api_target(name: str, provider: str, model: object) -> ForeignTable:
-    """A target that is a model, asked without tools."""
+    """A target that is a model without tools."""
     found: ForeignTable = {
         "name": name,
         "provider": "goent",
@@ -56,7 +57,7 @@ def api_target(name: str, provider: str, model: object) -> ForeignTable:
 
 
 def convert_targets(told: Sequence[object], file: str) -> tuple[list[ForeignTable], list[str]]:
-    """Targets as our file has them, and what was not carried over."""
+    """The converted targets, and notes on what was not carried over."""
     notes: list[str] = []
     tables = ({snake_case(key): value for key, value in as_table(one).items()} for one in told)
     found = [target for one in tables if (target := _convert_target(one, file, notes))]
@@ -72,11 +73,9 @@ def _convert_target(raw: ForeignTable, file: str, notes: list[str]) -> ForeignTa
     if "judge_target" in raw:
         raw = raw | {"grader_target": raw.pop("judge_target")}
     kind = str(raw.get("provider", "")).replace("_", "-")
-    dropped = (
-        {_BATCHING_KEY}
-        if kind in MODEL_PROVIDERS or kind in AGENT_KINDS
-        else {_BATCHING_KEY, _STATUSES_KEY}
-    )
+    known = TARGET_KINDS.get(kind)
+    has_status = kind in MODEL_PROVIDERS or (known and not known.no_status)
+    dropped = {_BATCHING_KEY} if has_status else {_BATCHING_KEY, _STATUSES_KEY}
     common: ForeignTable = {"name": name} | {
         key: value for key, value in raw.items() if key in COMMON_SETTINGS - dropped
     }
@@ -84,21 +83,21 @@ def _convert_target(raw: ForeignTable, file: str, notes: list[str]) -> ForeignTa
         return common
     if kind in MODEL_PROVIDERS:
         left = raw.keys() - COMMON_SETTINGS - {"model"}
-        notes += [f"{where}: {key}; go-ent has keys and addresses of its own" for key in left]
+        notes += [
+            f"{where}: {key}; keys and addresses are in go-ent's own settings" for key in left
+        ]
         return common | api_target(name, MODEL_PROVIDERS[kind], raw.get("model"))
-    if kind not in TARGET_KINDS:
+    if known is None:
         notes.append(f"{where}: the whole target, of provider {kind!r}; {_UNKNOWN_REMEDY}")
         return None
     if kind == "cli" and "command_template" in raw:
         raw = raw | {"command": raw.pop("command_template")}
-    settings: ForeignTable = {key: raw[key] for key in TARGET_KINDS[kind].names if key in raw}
-    for path, words in TARGET_KINDS[kind].mistakes(settings):
+    settings: ForeignTable = {key: raw[key] for key in known.setting_names if key in raw}
+    for path, words in known.mistakes(settings):
         key = path.partition(".")[0].partition("[")[0]
         if settings.pop(key, None) is not None:
             notes.append(f"{where}: {key}, which {words}")
-    notes += [
-        f"{where}: {key}" for key in raw.keys() - COMMON_SETTINGS - set(TARGET_KINDS[kind].names)
-    ]
+    notes += [f"{where}: {key}" for key in raw.keys() - COMMON_SETTINGS - set(known.setting_names)]
     notes += [f"{where}: {key}" for key in sorted(dropped) if key in raw]
     return common | {"provider": kind} | settings
 
@@ -106,14 +105,14 @@ def _convert_target(raw: ForeignTable, file: str, notes: list[str]) -> ForeignTa
 def _drop_unknown_targets(
     target: ForeignTable, names: set[object], file: str, notes: list[str]
 ) -> None:
-    """What it says of targets that were left behind goes too."""
+    """Drops references to targets that were not converted."""
     where = f"{file}, target {target['name']!r}: not carried over"
     for key in ("grader_target", "fallback_targets", "use_target"):
         told = [name for name in as_list(target.get(key)) if "${{" not in str(name)]
         gone = [name for name in told if name not in names]
         if not gone:
             continue
-        notes += [f"{where}: {key} {name!r}, which is not there" for name in gone]
+        notes += [f"{where}: {key} {name!r}, which was not converted" for name in gone]
         kept = [name for name in as_list(target[key]) if name not in gone]
         if kept and key == "fallback_targets":
             target[key] = kept
@@ -132,25 +131,15 @@ _CASE_KEYS: Final = (
 _EXECUTION_KEYS: Final = (
     *("workers", "skip_defaults", "trials", "budget_usd", "threshold", "fail_on_error"),
 )
-_DEFAULT_EXECUTION: Final[Mapping[str, object]] = {
-    "cache": False,
-    "cache_path": None,
-}  # what a run does anyway
+_DEFAULT_EXECUTION: Final[Mapping[str, object]] = {"cache": False, "cache_path": None}
 _GRADER_KEYS: Final = ("type", "name", "weight", "required", "min_score", "negate")
 _WORKSPACE_KEYS: Final = (
-    "name",
-    "template",
-    "repository",
-    "ref",
-    "repos",
-    "hooks",
-    "isolation",
-    "mode",
+    *("name", "template", "repository", "ref", "repos", "hooks", "isolation", "mode"),
 )
 
 
 def from_agentv(path: Path, out: Path) -> ImportResult:
-    """A suite, and the targets that hold where it lies; or a targets file alone."""
+    """A suite with its targets, or a targets file alone."""
     if path.suffix == ".jsonl":
         raw: ForeignTable = {"tests": read_json_lines(path)}
     else:
@@ -198,7 +187,7 @@ def _find_targets(path: Path) -> Path | None:
 
 
 class _AgentVSuite:
-    """One suite on its way. `notes` get what is left behind, `lost` what no longer is checked."""
+    """Converts one suite. `notes` get what is not carried over, `lost` what is no longer checked."""
 
     def __init__(self, name: str, move: PathMove, notes: list[str], lost: list[str]) -> None:
         self._name = name
@@ -224,17 +213,9 @@ class _AgentVSuite:
             workspace=self._workspace(raw.get("workspace"), ""),
             assertions=graders,
         )
-        known = {
-            *_SUITE_KEYS,
-            *GRADER_LISTS,
-            "suite",
-            "input",
-            "input_files",
-            "execution",
-            "target",
-            "targets",
-        }
-        self._unknown(raw, known | {"workspace", "tests", "evalcases", "$schema"}, "")
+        known = {"suite", "input", "input_files", "execution", "target", "targets"}
+        known |= {"workspace", "tests", "evalcases", "$schema"}
+        self._unknown(raw, {*_SUITE_KEYS, *GRADER_LISTS, *known}, "")
         cases = [self._case(as_table(case), bool(graders)) for case in self._cases(raw)]
         suite["tests"] = [case for case in cases if case]
         if self._seed:
@@ -274,18 +255,10 @@ class _AgentVSuite:
         if not graders and alone and not turns and (told is not None or criteria is None):
             self._note_lost(where, "the whole case: none of its graders is known")
             return None
-        known = {
-            *_CASE_KEYS,
-            *GRADER_LISTS,
-            "id",
-            "input",
-            "input_messages",
-            "input_files",
-            "criteria",
-        }
-        known |= {"expected_outcome", "outcome", "expected_output", "expected_messages", "rubrics"}
-        known |= {"turns"}
-        self._unknown(raw, known | {"execution", "target", "targets", "workspace"}, where)
+        known = {"id", "input", "input_messages", "input_files", "criteria", "expected_outcome"}
+        known |= {"outcome", "expected_output", "expected_messages", "rubrics", "turns"}
+        known |= {"execution", "target", "targets", "workspace"}
+        self._unknown(raw, {*_CASE_KEYS, *GRADER_LISTS, *known}, where)
         return {
             "id": name,
             **{key: raw[key] for key in _CASE_KEYS if raw.get(key) is not None},
@@ -345,11 +318,11 @@ class _AgentVSuite:
         if "include" in raw:
             return {"include": raw["include"]}
         kebab = str(raw.get("type", "")).replace("_", "-")
-        kind = GRADER_ALIASES.get(kebab, kebab)
-        if kind not in GRADER_KINDS:
+        kind = grader_type(kebab)
+        if kind not in GRADERS:
             self._note_lost(where, f"a grader of the type {kebab!r}")
             return None
-        known = {*_GRADER_KEYS, *GRADER_KINDS[kind].needed, *GRADER_KINDS[kind].known}
+        known = {*_GRADER_KEYS, *GRADERS[kind].setting_names}
         known |= {"script"} if kind == "code-grader" else set()
         known |= {*GRADER_LISTS} if kind == "composite" else set()
         self._unknown(raw, known, where, f"{kind}: ")
@@ -389,7 +362,7 @@ class _AgentVSuite:
         found: ForeignTable = {key: raw[key] for key in _WORKSPACE_KEYS if raw.get(key) is not None}
         for key, usual in (("isolation", "per_test"), ("mode", "temp")):
             if found.pop(key, usual) != usual:
-                self._note(where, f"workspace.{key}: each attempt has a workspace of its own")
+                self._note(where, f"workspace.{key}: each attempt has its own workspace")
         self._unknown(raw, set(_WORKSPACE_KEYS), where, "workspace.")
         for key in ("template", "repository"):
             if key in found:

@@ -1,4 +1,4 @@
-"""Reads foreign suite files as they are, and writes ours."""
+"""Reads suite files of other tools, and writes go-ent's."""
 
 import json
 import os
@@ -27,9 +27,9 @@ ForeignTable = dict[str, object]
 
 
 class ImportResult(Value, frozen=True, kw_only=True):
-    """Files to write, by their path below the folder they are for; `notes` say what was not carried over.
+    """Files to write, by relative path; `notes` say what was not carried over.
 
-    `lost` are checks and cases that were not: without them the suite asks for less than it did.
+    `lost_checks` are checks and cases without which the suite demands less.
     """
 
     files: Mapping[str, str]
@@ -38,7 +38,7 @@ class ImportResult(Value, frozen=True, kw_only=True):
 
 
 def read_yaml(path: Path) -> object:
-    """A YAML file, with `${{ NAME }}` left as it stands. Raises `ConfigError`."""
+    """A YAML file, with `${{ NAME }}` left as it is. Raises `ConfigError`."""
     problems = Problems()
     node = parse_document(read_text(path), SettingPlace(file=str(path)), problems)
     problems.raise_all()
@@ -48,7 +48,7 @@ def read_yaml(path: Path) -> object:
 
 
 def read_json_lines(path: Path) -> list[object]:
-    """The objects of a file with one in each line."""
+    """The objects of a file with one per line."""
     problems = Problems()
     found: list[object] = []
     for number, line in enumerate(read_text(path).split("\n"), start=1):
@@ -65,7 +65,7 @@ def read_text(path: Path) -> str:
     except NotPlainFile as error:
         raise ConfigError(f"{path}: {error.why}") from None
     except UnicodeDecodeError as error:
-        why = f"no text in UTF-8 ({invalid_byte(error)})"
+        why = f"not UTF-8 text ({invalid_byte(error)})"
         raise ConfigError(f"{path}: cannot be read: {why}") from None
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
@@ -81,19 +81,19 @@ def is_list(value: object) -> TypeGuard[list[object]]:
 
 
 def as_table(value: object) -> ForeignTable:
-    """The value if it is a table; else an empty one."""
+    """The value if it is a table, else an empty one."""
     return value if is_table(value) else {}
 
 
 def as_list(value: object) -> list[object]:
-    """The value if it is a list; else as the only one in it, or none."""
+    """The value if it is a list, else a list with it, or an empty one."""
     if value is None:
         return []
     return value if is_list(value) else [value]
 
 
 def first_value(entries: Mapping[str, object], *keys: str) -> object:
-    """What stands under the first of these names that is there."""
+    """The value of the first of these keys that has one."""
     return next((entries[key] for key in keys if entries.get(key) is not None), None)
 
 
@@ -101,11 +101,11 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60].strip("-")
 
 
-_LINE_BREAKS: Final = re.compile("[\r\x85\u2028\u2029]")  # line ends to YAML, and to nobody else
+_LINE_BREAKS: Final = re.compile("[\r\x85\u2028\u2029]")  # line ends in YAML only
 
 
 class _Dumper(yaml.SafeDumper):
-    """As people write it: longer texts as blocks, and no aliases."""
+    """Writes long texts as blocks, and no aliases."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True
@@ -117,7 +117,7 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
         NUMBER_PATTERN.fullmatch(text) or text.lower() in BOOLEAN_WORDS or text in NULL_WORDS
     )
     if mistakable or _LINE_BREAKS.search(text):
-        style = '"'  # else our reader would take it for something else
+        style = '"'  # otherwise it would be read as another value
     elif "\n" in text.strip("\n"):
         style = "|"
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)  # pyright: ignore[reportUnknownMemberType] (PyYAML says no type)
@@ -127,19 +127,19 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def as_yaml(value: Mapping[str, object]) -> str:
-    """A document that our reader reads as this value."""
+    """A document that is read back as this value."""
     return yaml.dump(
         dict(value), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120, indent=2
     )
 
 
 def as_json_lines(values: Sequence[object]) -> str:
-    """One object a line."""
+    """One object per line."""
     return "".join(f"{json.dumps(value, ensure_ascii=False)}\n" for value in values)
 
 
 class PathMove:
-    """Paths that a file in `origin` names, as a file in `to` has to name them."""
+    """Rewrites paths relative to `origin` as relative to `to`."""
 
     def __init__(self, origin: Path, to: Path) -> None:
         self.origin = origin.resolve()

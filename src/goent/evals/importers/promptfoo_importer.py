@@ -41,7 +41,7 @@ _TEMPLATE_LOGIC: Final = re.compile(r"\{%|\{\{[^}]*[|(.\[]")
 
 
 def template_logic_in(value: object) -> Iterator[str]:
-    """Texts in which more than a name has to be filled in, which nobody here does."""
+    """Texts with template logic beyond names, which is not supported."""
     if isinstance(value, str):
         if _TEMPLATE_LOGIC.search(value):
             yield value[:60]
@@ -54,9 +54,9 @@ def template_logic_in(value: object) -> Iterator[str]:
 
 
 class AssertionConverter:
-    """The assertions of one test; `required`: each of them has to pass.
+    """Converts the assertions of one test; `required`: each must pass.
 
-    `notes` get what is left behind of an assertion, `lost` what no longer is checked.
+    `notes` get what is not carried over, `lost` what is no longer checked.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ def _limit_grader(
 
 
 def _trajectory_grader(kind: str, value: object) -> ForeignTable | None:
-    """Of tools that were used, and in which order."""
+    """A grader of the tools used, and their order."""
     match kind:
         case "trajectory:tool-used" if isinstance(value, str):
             return {"type": "tool-trajectory", "mode": "any_order", "minimums": {value: 1}}
@@ -194,7 +194,7 @@ _PROVIDER_KEYS: Final = ("id", "config", "label")
 def convert_providers(
     told: Sequence[object], file: str, move: PathMove
 ) -> tuple[list[ForeignTable], list[str], list[str]]:
-    """Targets, what was not carried over, and what of that changes their answers."""
+    """Targets, what was not carried over, and what of that changes answers."""
     found: list[ForeignTable] = []
     notes: list[str] = []
     lost: list[str] = []
@@ -219,7 +219,7 @@ def convert_providers(
 
 
 def _provider_entry(told: object) -> tuple[str, ForeignTable, str, list[str]]:
-    """`id`, or a table with it, or a table whose only name it is; and which keys are left."""
+    """The id of a provider, in any of its forms, and the remaining keys."""
     if not is_table(told):
         return str(told), {}, "", []
     name, inner = next(iter(told.items()), ("", None))
@@ -284,7 +284,7 @@ def from_promptfoo(path: Path, out: Path) -> ImportResult:
     """A suite `NAME.eval.yaml` and `.goent/targets.yaml`. Raises `ConfigError`."""
     raw = as_table(read_yaml(path))
     if "prompts" not in raw:
-        raise ConfigError(f"{path}: has no prompts: is it a promptfooconfig.yaml?")
+        raise ConfigError(f"{path}: has no prompts; name a promptfooconfig.yaml")
     config = _PromptfooConfig(path)
     suite = config.suite(raw)
     here = PathMove(path.parent, out)
@@ -386,7 +386,7 @@ class _PromptfooConfig:
                 self._note_lost(f"tests from {one!r}: write them as YAML, JSON or JSONL")
 
     def _prompt(self, told: object) -> object:
-        """A text; or messages, where a file holds such."""
+        """A text, or messages from a file."""
         text = first_value(told, "raw", "content", "id") if is_table(told) else told
         if not isinstance(text, str):
             self._note(f"a prompt: {told!r}")
@@ -409,7 +409,7 @@ class _PromptfooConfig:
             self._note_lost(f"what is more than {{{{name}}}} in the prompt {text!r}")
 
     def _each(self, variables: Mapping[str, object], where: str) -> Iterator[ForeignTable]:
-        """A list of values stands for as many tests."""
+        """A list of values makes a test for each."""
         several = [
             [self._value(one, where) for one in as_list(value)] for value in variables.values()
         ]
@@ -430,7 +430,7 @@ class _PromptfooConfig:
     def _graders(
         self, usual: ForeignTable, test: ForeignTable, where: str
     ) -> tuple[list[ForeignTable], bool]:
-        """All have to pass, unless a threshold is given."""
+        """All must pass, unless there is a threshold."""
         loose = test.get("threshold") is not None or usual.get("threshold") is not None
         asserting = AssertionConverter(
             self._path.name, where, required=not loose, notes=self.notes, lost=self.lost

@@ -21,9 +21,9 @@ from goent.evals.importers.promptfoo_importer import from_promptfoo
 
 
 def suite_from_data_set(path: Path, out: Path) -> ImportResult:
-    """The lines of a data set, under what its sidecar says for all."""
+    """The cases of a data set, with the settings of its sidecar."""
     if path.suffix != ".jsonl":
-        raise ConfigError(f"{path}: is no data set; name a .jsonl file")
+        raise ConfigError(f"{path}: is not a data set; name a .jsonl file")
     sides = (path.with_name(f"{path.stem}{ending}") for ending in (".eval.yaml", ".eval.yml"))
     side = next((side for side in sides if side.is_file()), None)
     suite: ForeignTable = {
@@ -36,7 +36,7 @@ def suite_from_data_set(path: Path, out: Path) -> ImportResult:
 
 
 def data_set_from_suite(path: Path, out: Path) -> ImportResult:
-    """A line for each case, and a sidecar with the rest."""
+    """A line per case, and a sidecar with the rest."""
     suite = as_table(read_yaml(path))
     cases = suite.pop("tests", None)
     if not is_list(cases):
@@ -52,7 +52,7 @@ def data_set_from_suite(path: Path, out: Path) -> ImportResult:
 def _with_path_note(told: ImportResult, path: Path, out: Path) -> ImportResult:
     if path.resolve().parent == out.resolve():
         return told
-    note = f"{path.name}: paths in it are as they were, seen from {str(path.parent)!r}"
+    note = f"{path.name}: paths in it are still relative to {str(path.parent)!r}"
     return ImportResult(files=told.files, notes=(note,))
 
 
@@ -67,7 +67,7 @@ _IMPORTERS: Final[Mapping[ImportKind, Callable[[Path, Path], ImportResult]]] = {
 
 
 def import_files(kind: ImportKind, paths: Sequence[Path], out: Path) -> ImportResult:
-    """What these files become in the folder `out`. Nothing is written. Raises `ConfigError`."""
+    """What these files become in `out`, without writing. Raises `ConfigError`."""
     files: dict[str, str] = {}
     notes: dict[str, None] = {}
     lost: dict[str, None] = {}
@@ -76,7 +76,7 @@ def import_files(kind: ImportKind, paths: Sequence[Path], out: Path) -> ImportRe
         for name, text in one.files.items():
             if files.setdefault(name, text) != text:
                 raise ConfigError(
-                    f"{path}: another of these files becomes {name!r} too; import it apart"
+                    f"{path}: another of these files becomes {name!r} too; import it separately"
                 )
         notes |= dict.fromkeys(one.notes)
         lost |= dict.fromkeys(one.lost_checks)
@@ -84,12 +84,12 @@ def import_files(kind: ImportKind, paths: Sequence[Path], out: Path) -> ImportRe
 
 
 def write_import(told: ImportResult, out: Path, *, force: bool = False) -> tuple[Path, ...]:
-    """The files, all or none if one is there already. Raises `ConfigError`."""
+    """Writes all files, or none if one exists already. Raises `ConfigError`."""
     paths = {out / name: text for name, text in told.files.items()}
     there = [str(path) for path in paths if os.path.lexists(path)]
     if there and not force:
         raise ConfigError(
-            f"{', '.join(there)}: there already; --force overwrites, --out goes elsewhere"
+            f"{', '.join(there)}: already there; overwrite with --force, or name another folder by --out"
         )
     for path, text in paths.items():
         try:
@@ -103,7 +103,7 @@ def write_import(told: ImportResult, out: Path, *, force: bool = False) -> tuple
 
 
 def _write_whole(path: Path, text: str) -> None:
-    """Whole or not at all."""
+    """Writes the file atomically."""
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
         new.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Compares two runs case by case, and tells whether chance explains the difference."""
+"""Compares two runs case by case, and tests whether chance explains the difference."""
 
 from collections.abc import Iterable, Sequence
 from statistics import fmean
@@ -18,7 +18,7 @@ from goent.evals.reports.statistics import (
 CaseRows = dict[CaseKey, tuple[Row, ...]]
 SIGNIFICANCE = 0.05
 NOTABLE_DELTA = 0.1
-MIN_CHANGED = 6  # with fewer pairs that moved, chance alone explains anything
+MIN_CHANGED = 6  # with fewer changed pairs, chance explains any difference
 
 
 class CasePair(Value, frozen=True, kw_only=True):
@@ -32,13 +32,13 @@ class CasePair(Value, frozen=True, kw_only=True):
 
     @property
     def delta(self) -> float:
-        return round(self.after - self.before, 9)  # 0.9 - 0.8 is to be 0.1
+        return round(self.after - self.before, 9)  # 0.9 - 0.8 must be 0.1
 
 
 class UnpairedCases(Value, frozen=True, kw_only=True):
-    """Cases that only one run has, and those that could not be scored in one: they are not compared.
+    """Cases that are not compared: only one run has them, or one could not score them.
 
-    `skipped` were not tried in one of them, and failed in none.
+    `skipped` were skipped in one run, and failed in none.
     """
 
     only_before: tuple[CaseKey, ...] = ()
@@ -49,7 +49,7 @@ class UnpairedCases(Value, frozen=True, kw_only=True):
 
     @property
     def unscored(self) -> int:
-        """Cases that both runs have, and that one or both could not score."""
+        """Cases of both runs that at least one could not score."""
         return self.failed + len(self.skipped)
 
     @property
@@ -58,7 +58,7 @@ class UnpairedCases(Value, frozen=True, kw_only=True):
 
     @property
     def failed(self) -> int:
-        """Cases that both runs have, and whose attempts failed in one or in both."""
+        """Cases of both runs whose attempts failed in at least one."""
         return len({*self.errors_before, *self.errors_after})
 
     @property
@@ -110,10 +110,7 @@ def compare_runs(
     notable: float = NOTABLE_DELTA,
     seed: int = 0,
 ) -> RunComparison:
-    """Pairs by case and target; with `targets`, one target of the first run with one of the second.
-
-    Where each run has one target only, those two are meant.
-    """
+    """Pairs by case and target; with `targets`, one target of each run, as if each run has only one."""
     first, second = rows_by_case(before), rows_by_case(after)
     targets = targets or _only_targets(first, second)
     if targets is not None:
@@ -181,7 +178,7 @@ def _comparison_text(compared: RunComparison) -> str:
     if moved == 0:
         return f"No difference: {cases}, and not one score has changed."
     few = (
-        f" {moved} changed, and fewer than {MIN_CHANGED} can show none."
+        f" Only {moved} changed; fewer than {MIN_CHANGED} cannot show a difference."
         if moved < MIN_CHANGED
         else ""
     )
@@ -219,5 +216,5 @@ def _scored(rows: Sequence[Row]) -> tuple[Row, ...]:
 
 
 def _has_failed(rows: Sequence[Row]) -> bool:
-    """Not one could be scored, and that is not because they were skipped."""
+    """No trial could be scored, and not all were skipped."""
     return not _scored(rows) and not all(row.skipped for row in rows)

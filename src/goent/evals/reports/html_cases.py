@@ -24,7 +24,7 @@ from goent.evals.reports.trial_evidence import (
     reason_from_evidence,
     short_reason,
 )
-from goent.evals.traces import Trace, TracedCall
+from goent.evals.traces import Trace, TracedCall, sum_if_known
 
 MAX_TEXT = 6000
 MAX_VALUE = 1500  # characters of an argument, a reply, a piece of evidence
@@ -42,7 +42,7 @@ STATUS_LABELS = {
 
 
 def trial_details(row: Row, evidence: TrialEvidence, *, unfolded: bool) -> Markup:
-    """One trial, whole; of several, all but the first are folded."""
+    """All details of one trial, folded or not."""
     trace = evidence.trace
     parts = [_failure(row, trace)]
     if evidence.graded is not None and evidence.graded.grades:
@@ -71,7 +71,7 @@ def trial_details(row: Row, evidence: TrialEvidence, *, unfolded: bool) -> Marku
 
 
 def text_block(words: str, limit: int = MAX_TEXT) -> Markup:
-    """As it was written; a long one is cut, and says so."""
+    """Preformatted text; a long one is cut, with a note."""
     if len(words) <= limit:
         return tag("pre", words)
     note = tag("span", f"… {len(words) - limit:,} more characters", class_="note")
@@ -102,7 +102,7 @@ def _judge_cost(row: Row) -> str:
 
 
 def _was_cut_off(trace: Trace | None) -> bool:
-    """Whether it had begun: what failed at once was not cut off."""
+    """Whether it had started; an immediate failure was not cut off."""
     if trace is None or not trace.partial:
         return False
     return bool(trace.messages) or (trace.failure is not None and trace.failure.kind == "timeout")
@@ -115,7 +115,7 @@ def _failure(row: Row, trace: Trace | None) -> Markup | None:
         words = row.error
     else:
         return None
-    cut_off = " It was cut off: what follows is what there was." if _was_cut_off(trace) else ""
+    cut_off = " It was cut off; this is the partial trace." if _was_cut_off(trace) else ""
     judged = trace is not None and trace.failure is None
     what = "It could not be judged." if judged else "The attempt failed."
     return tag("div", tag("strong", what), cut_off, text_block(words), class_="failure")
@@ -180,7 +180,7 @@ def _assertion_item(found: Assertion) -> Markup:
 
 
 def _call_list(calls: Sequence[tuple[int, TracedCall]]) -> Markup:
-    """Those of a subagent are below the call that made it, and stand back."""
+    """Calls of a subagent are indented below the call that made it."""
     spans = _call_spans([call for _, call in calls])
     parts = [
         _call_item(call, span, depth) for (depth, call), span in zip(calls, spans, strict=True)
@@ -218,7 +218,7 @@ def _value_text(value: object) -> str:
 
 
 def _call_spans(calls: Sequence[TracedCall]) -> list[Markup | None]:
-    """When each call was made, between the first and the last; None where that is not known."""
+    """Draws when each call was made, between the first and the last; None where unknown."""
     told = [(_seconds(call.start_time), call.duration_ms) for call in calls]
     known = [(begun, lasted) for begun, lasted in told if begun is not None and lasted is not None]
     if len(known) < 2:  # noqa: PLR2004 (one alone has no order)
@@ -263,7 +263,7 @@ def _diff_line_class(line: str) -> str | None:
     return {"+": "add", "-": "del", "@": "hunk"}.get(line[:1])
 
 
-MANY_CASES = 1000  # cases; above it only those that did not pass are told in detail
+MANY_CASES = 1000  # above it only cases that did not pass have details
 DETAILS_BUDGET = 5_000_000  # bytes of details
 MAX_TRIALS = 20
 CASE_COLUMNS = (
@@ -287,7 +287,7 @@ class CaseInput(Value, frozen=True, kw_only=True):
 
 
 class CaseList(Value, frozen=True, kw_only=True):
-    """The list, and of how many cases there are no details."""
+    """The list, and the number of cases without details."""
 
     markup: Markup
     without: int
@@ -306,7 +306,7 @@ def case_state(trials: Sequence[Row]) -> str:
 
 
 def worst_cases_first(cases: Mapping[CaseKey, tuple[Row, ...]]) -> list[CaseKey]:
-    """What somebody may want to look into comes first."""
+    """Errors and failures first."""
     return sorted(
         cases, key=lambda key: (_STATE_RANKS[case_state(cases[key])], _mean_score(cases[key]), key)
     )
@@ -319,7 +319,7 @@ def case_list(
     asked: Mapping[tuple[str, str], CaseInput],
     graded_from: Path | None = None,
 ) -> CaseList:
-    """`places` has the cases in their order."""
+    """`places` has the anchors of the cases, in their order."""
     room = DETAILS_BUDGET
     without = 0
     parts: list[Markup] = []
@@ -355,8 +355,8 @@ def _case_line(
     key: CaseKey, trials: Sequence[Row], why: str, place: str, inside: Markup | None
 ) -> Markup:
     state = case_state(trials)
-    cost = _known_total([row.cost_usd for row in trials])
-    time = _known_total([row.duration_ms for row in trials])
+    cost = sum_if_known([row.cost_usd for row in trials])
+    time = sum_if_known([row.duration_ms for row in trials])
     mean = _mean_score(trials)
     each = None if time is None else time / len(trials)
     name = f"{key.suite} / {key.test_id}" if key.suite else key.test_id
@@ -427,8 +427,3 @@ def _worst_first(trials: Sequence[Row]) -> list[Row]:
 def _mean_score(trials: Sequence[Row]) -> float:
     scored = [row.score for row in trials if row.scored]
     return fmean(scored) if scored else 0.0
-
-
-def _known_total(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None

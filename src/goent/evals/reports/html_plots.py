@@ -12,13 +12,13 @@ from goent.evals.reports.report_text import duration_tick, price_tick, score_tex
 from goent.evals.reports.run_summary import IntervalEstimate, TargetSummary
 from goent.evals.reports.statistics import Interval
 
-LOG_RATIO = 20  # from the smallest to the largest: above it an axis counts in powers of ten
+LOG_RATIO = 20  # of the largest to the smallest value: above it an axis is logarithmic
 TICK_STEPS = (1, 2, 5, 10)
 MAX_TICKS = 5
 
 
 class PlotAxis(Value, frozen=True, kw_only=True):
-    """From `low` at `start` to `high` at `end`, which are places on the plot."""
+    """Maps values from `low` to `high` to coordinates from `start` to `end`."""
 
     low: float
     high: float
@@ -36,7 +36,7 @@ class PlotAxis(Value, frozen=True, kw_only=True):
         return _log_ticks(self.low, self.high) if self.log else _linear_ticks(self.low, self.high)
 
     def bins(self, count: int) -> tuple[float, ...]:
-        """The ends of so many equal parts."""
+        """The ends of `count` equal parts."""
         low, high = self._scaled(self.low), self._scaled(self.high)
         ends = (low + (high - low) * number / count for number in range(count + 1))
         return tuple(math.exp(end) if self.log else end for end in ends)
@@ -46,12 +46,12 @@ class PlotAxis(Value, frozen=True, kw_only=True):
 
 
 def unit_axis(start: float, end: float) -> PlotAxis:
-    """Of scores and rates."""
+    """The axis of scores and rates."""
     return PlotAxis(low=0.0, high=1.0, start=start, end=end)
 
 
 def fitting_axis(values: Sequence[float], start: float, end: float) -> PlotAxis:
-    """From 0, unless the values are so far apart that most would lie on one spot."""
+    """Starts at 0, or is logarithmic if the values are far apart."""
     positive = [value for value in values if value > 0]
     high = max(positive, default=1.0)
     low = min(positive, default=high)
@@ -61,7 +61,7 @@ def fitting_axis(values: Sequence[float], start: float, end: float) -> PlotAxis:
 
 
 def bin_counts(values: Sequence[float], ends: Sequence[float]) -> list[int]:
-    """How many values are in each part; the last one has its end too."""
+    """The number of values in each part; the last part includes its end."""
     parts = [0] * (len(ends) - 1)
     for value in values:
         at = sum(value >= end for end in ends[1:-1])
@@ -81,7 +81,7 @@ def _linear_ticks(low: float, high: float) -> tuple[float, ...]:
 def _log_ticks(low: float, high: float) -> tuple[float, ...]:
     first, last = math.ceil(math.log10(low)), math.floor(math.log10(high))
     whole = [10.0**power for power in range(first, last + 1)]
-    if len(whole) >= 3:  # noqa: PLR2004 (fewer leave much of the scale unnamed)
+    if len(whole) >= 3:  # noqa: PLR2004 (fewer leave much of the scale without labels)
         every = math.ceil(len(whole) / MAX_TICKS)
         return tuple(whole[::every])
     steps = (10.0**power * step for power in range(first - 1, last + 1) for step in (1, 2, 5))
@@ -90,10 +90,10 @@ def _log_ticks(low: float, high: float) -> tuple[float, ...]:
 
 PLOT_WIDTH = 480.0
 PLOT_LEFT, PLOT_RIGHT = 46.0, 466.0
-TICK_SPACING = 76.0  # between two words below an axis
+TICK_SPACING = 76.0  # between two labels of an axis
 BINS = 20
 MAX_SERIES = 6
-FEW_DOTS = 80  # dots, which may be larger then
+FEW_DOTS = 80  # up to here, dots are larger
 NAME_LENGTH = 40
 FormatValue = Callable[[float], str]
 
@@ -107,7 +107,7 @@ class PlotSeries(Value, frozen=True, kw_only=True):
 
 
 class PlotPoint(Value, frozen=True, kw_only=True):
-    """A case, for a plot of two numbers."""
+    """A case in a scatter plot."""
 
     x: float
     y: float
@@ -122,7 +122,7 @@ def svg(
     class_: str = "plot",
     fixed: bool = False,
 ) -> Markup:
-    """With a title, which is what those hear who do not see it. A `fixed` one does not grow with the page."""
+    """A drawing with a title for screen readers. A `fixed` one does not grow with the page."""
     size: dict[str, str | float | None] = {"width": width, "height": height} if fixed else {}
     return tag(
         "svg",
@@ -136,7 +136,7 @@ def svg(
 
 
 def interval_bar(found: IntervalEstimate | None, number: int, title: str) -> Markup:
-    """A value on its way from 0 to 1, and how far it may be off."""
+    """A value from 0 to 1 and its interval."""
     axis = unit_axis(6.0, 194.0)
     parts = [
         void_tag("line", x1=6, x2=194, y1=14, y2=14, class_="track"),
@@ -162,7 +162,7 @@ def interval_bar(found: IntervalEstimate | None, number: int, title: str) -> Mar
 
 
 def ridges(series: Sequence[PlotSeries], axis: PlotAxis, say: FormatValue, title: str) -> Markup:
-    """A histogram for each, one below the other, on the same scale."""
+    """A histogram for each series, on the same scale."""
     shown = [each for each in series if each.values][:MAX_SERIES]
     height = 190.0 if len(shown) == 1 else 48.0
     ends = axis.bins(BINS)
@@ -209,7 +209,7 @@ def scatter(
     say: FormatValue,
     title: str,
 ) -> Markup:
-    """What a case costs and what it scores; each target's mean is the large mark."""
+    """The cost and score of each case; large marks are the targets' means."""
     across = fitting_axis([point.x for point in points], PLOT_LEFT, PLOT_RIGHT - 6)
     lowest = min(point.y for point in points)
     up = PlotAxis(low=max(0.0, math.floor(lowest * 10 - 0.5) / 10), high=1.0, start=204.0, end=14.0)
@@ -301,7 +301,7 @@ def delta_bar(delta: float, interval: Interval | None, conclusion: str, title: s
 
 
 def score_change_bar(before: float, after: float) -> Markup:
-    """A case's score, from where to where."""
+    """The change of a case's score."""
     axis = unit_axis(6.0, 154.0)
     first, second = axis.position(before), axis.position(after)
     look = "better" if after > before else "worse"
@@ -326,7 +326,7 @@ def _svg_text(x: float, y: float, words: str, class_: str) -> Markup:
 
 CELL_SIZE = 20.0
 TARGET_GAP = 18.0
-LETTER_WIDTH = 7.2  # about so wide, if bold
+LETTER_WIDTH = 7.2  # of bold text, about
 MAX_NAME = 40
 TOP_MARGIN = 40.0
 MAX_ROWS = 60
@@ -341,7 +341,7 @@ STATUS_CLASSES = {
 
 
 class HeatMap(Value, frozen=True, kw_only=True):
-    """The drawing, and how many cases there was no room for."""
+    """The drawing, and the number of cases left out."""
 
     drawing: Markup
     left_out: int
@@ -350,7 +350,7 @@ class HeatMap(Value, frozen=True, kw_only=True):
 def heat_map(
     cases: Mapping[CaseKey, tuple[Row, ...]], places: Mapping[CaseKey, str]
 ) -> HeatMap | None:
-    """None if no case has two trials to set side by side. `places` are the anchors of the cases."""
+    """None if no case has two trials. `places` are the anchors of the cases."""
     named: dict[tuple[str, str], list[CaseKey]] = {}
     for key in cases:
         named.setdefault((key.suite, key.test_id), []).append(key)
@@ -381,7 +381,7 @@ def heat_map(
 
 
 def _case_names(shown: Sequence[Sequence[CaseKey]], *, suites: bool) -> list[str]:
-    """With their suites only where there are several."""
+    """The names, with suites if there are several."""
     first = [keys[0] for keys in shown]
     return [
         f"{key.suite} / {key.test_id}" if suites and key.suite else key.test_id for key in first
@@ -389,7 +389,7 @@ def _case_names(shown: Sequence[Sequence[CaseKey]], *, suites: bool) -> list[str
 
 
 def _trial_counts(cases: Mapping[CaseKey, tuple[Row, ...]]) -> dict[str, int]:
-    """How many trials each target has at most."""
+    """The most trials of a case, by target."""
     columns: dict[str, int] = {}
     for key, rows in sorted(cases.items(), key=lambda item: item[0].target):
         most = max(row.trial for row in rows)
@@ -406,7 +406,7 @@ def _target_starts(columns: Mapping[str, int], first: float) -> dict[str, float]
 
 
 def _target_width(target: str, count: int) -> float:
-    """Room for the trials, and for the target's name above them."""
+    """Fits the trials, and the target's name above them."""
     return max(count * CELL_SIZE, LETTER_WIDTH * min(len(target), MAX_NAME // 2))
 
 
@@ -461,7 +461,7 @@ def _trial_cell(row: Row, x: float, y: float) -> Markup:
         class_=look,
     )
     left, top, low = x + 7, y + 7, y + 13
-    if look == "fail":  # also for those who see no colours
+    if look == "fail":  # not by colour alone
         cross = f"M{left:g} {top:g}l6 6m0 -6l-6 6"
         return tag("g", square, void_tag("path", d=cross, class_="mark"))
     if look == "error":
@@ -481,7 +481,7 @@ def plots_section(
         _figure_card("Scores", "how many cases, by mean score", _score_plot(cases, numbers)),
         _figure_card(*_cost_plot(cases, summaries, numbers)),
         _figure_card("Durations", "how many trials, by time", _duration_plot(cases, numbers)),
-        _figure_card("Graders", "how many trials each was content with", _grader_plot(cases)),
+        _figure_card("Graders", "how many trials pass each", _grader_plot(cases)),
     ]
     several = len(summaries) > 1
     legend = tag("p", *_legend(summaries), class_="legend") if several else None
@@ -549,7 +549,7 @@ def _cost_plot(
     summaries: Sequence[TargetSummary],
     numbers: Mapping[str, int],
 ) -> tuple[str, str, Markup | None]:
-    """Where no cost is known, time stands for it."""
+    """Plots time if no cost is known."""
     by_cost = any(row.cost_usd is not None for rows in cases.values() for row in rows)
     points: dict[str, list[PlotPoint]] = {name: [] for name in numbers}
     for key, rows in cases.items():
@@ -590,7 +590,7 @@ def _grader_plot(cases: Mapping[CaseKey, tuple[Row, ...]]) -> Markup | None:
         return None
     worst = sorted(counts.items(), key=lambda item: item[1]["pass"] / item[1].total())
     left = len(worst) - MAX_GRADERS
-    title = "How many trials each grader was content with"
+    title = "How many trials pass each grader"
     if left > 0:
         title += f"; the {left} with the best rates are not shown"
     return grader_bars(worst[:MAX_GRADERS], title)

@@ -65,7 +65,7 @@ def heading_section(name: str, began: str, totals: RunTotals, result: RunResult)
 
 
 def figures_section(totals: RunTotals, summaries: Sequence[TargetSummary]) -> Markup:
-    """The numbers that somebody looks for first."""
+    """The most important numbers."""
     unit = "trials" if totals.trials > totals.cases else "cases"
     rest = [f"{totals.failed:,} failed" if totals.failed else ""]
     rest.append(count_text(totals.errors, "error") if totals.errors else "")
@@ -100,7 +100,7 @@ def _figure_card(name: str, value: str, below: str) -> Markup:
 def _best_target_card(
     name: str, found: Sequence[tuple[str, IntervalEstimate | None]], *, rate: bool
 ) -> Markup:
-    """One target's own; of several the best, and who it is."""
+    """The only target's value, or the best of several with its name."""
     known = [(target, each) for target, each in found if each is not None]
     if not known:
         return _figure_card(name, "none", "no case could be scored")
@@ -116,7 +116,7 @@ def _best_target_card(
 
 
 def _token_note(totals: RunTotals, summaries: Sequence[TargetSummary]) -> str:
-    """What was used, and what judges took besides."""
+    """The tokens used, or the cost of judges."""
     judges = totals.judging
     if judges.known_usd or judges.unknown:
         return f"and {spent_text(judges, totals.trials)} for judges"
@@ -162,7 +162,7 @@ def targets_section(summaries: Sequence[TargetSummary]) -> Markup:
 
 
 def column_head(head: str, class_: str | None = None) -> Markup:
-    """The head of a column; one that holds drawings has no words."""
+    """The head of a column; one with drawings has no text."""
     return tag("th", head, scope="col", class_=class_) if head else tag("td")
 
 
@@ -302,8 +302,8 @@ CASE_STATES = (
 class HtmlReport(Value, frozen=True, kw_only=True):
     """What is shown beside the rows. `out` is the run's folder; `asked` has inputs by suite and id.
 
-    `graded_from` is the folder whose traces it has graded, if they are not its own.
-    `notes` are what a reader of the numbers has to know. `result` is what the run came to by its suites' strategy; None: what the trials say.
+    `graded_from` is the folder with its traces, if it is another one. `notes` are caveats. `result` is
+    that of the run by its suites' strategy; None: by its trials.
     """
 
     name: str
@@ -317,7 +317,7 @@ class HtmlReport(Value, frozen=True, kw_only=True):
 
 
 def html_report(rows: Sequence[Row], report: HtmlReport) -> str:
-    """The whole page. It loads nothing, and says what it leaves out."""
+    """The whole page. It loads nothing, and lists what it leaves out."""
     last = latest_rows(rows)
     cases = rows_by_case(last)
     places = {key: f"c{number}" for number, key in enumerate(worst_cases_first(cases), start=1)}
@@ -350,7 +350,7 @@ def _heat_section(
     drawn = heat_map(cases, places)
     if drawn is None:
         return None
-    left = f" The {drawn.left_out:,} others are steadier, or better." if drawn.left_out else ""
+    left = f" {drawn.left_out:,} steadier or better ones are left out." if drawn.left_out else ""
     note = f"A square is a trial. Cases whose trials disagree come first.{left}"
     keys = (("pass", "passed"), ("fail", "failed"), ("error", "error"), ("skip", "skipped"))
     legend = (tag("span", tag("i", class_=f"key {look}"), words) for look, words in keys)
@@ -366,22 +366,22 @@ def _heat_section(
 
 
 def _cases_section(listed: CaseList, summaries: Sequence[TargetSummary]) -> Markup:
-    note = "Each case unfolds to what was asked, answered, done and found."
+    note = "Open a case to see its input, answer, tool calls and grades."
     if listed.without:
-        note += f" {count_text(listed.without, 'case')} cannot: their details are in the run's folder, to keep this page small."
+        note += f" {count_text(listed.without, 'case')} have no details here, to keep this page small; see the run's folder."
     return tag(
         "section",
         tag("h2", "Cases"),
         tag("p", note, class_="note"),
         _filters(summaries),
         listed.markup,
-        tag("p", "No case is like that.", id="none", class_="note", hidden="hidden"),
+        tag("p", "No case matches.", id="none", class_="note", hidden="hidden"),
         class_="card list",
     )
 
 
 def _filters(summaries: Sequence[TargetSummary]) -> Markup:
-    """Only with a script; without one they are not shown."""
+    """Filters, shown only with scripts enabled."""
     states = (tag("option", words, value=value) for value, words in CASE_STATES)
     parts = [
         tag(

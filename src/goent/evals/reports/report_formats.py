@@ -14,12 +14,12 @@ from goent.evals.reports.trial_evidence import short_reason
 MAX_CODE = 120
 MAX_NOTE = 400
 MAX_ROWS = 10
-# Letters, digits, "-" and "." mean nothing by themselves; "_" means nothing inside a word.
+# Letters, digits, "-" and "." are literal; "_" is literal inside a word.
 _SPECIAL_CHARACTERS = re.compile(r"(?<=[A-Za-z0-9])_(?=[A-Za-z0-9])|([!-,/:-@\[-`{-~])")
 
 
 def summary_markdown(summaries: Sequence[TargetSummary], notes: Sequence[str] = ()) -> str:
-    """A table of the targets, what repeated trials tell, and the weakest cases. `notes` are told first."""
+    """The notes, a table of targets, repeated trials, and the weakest cases."""
     lines = ["## Evaluation", ""]
     lines += [line for note in notes for line in (f"**Note:** {markdown_code(note, MAX_NOTE)}", "")]
     if not summaries:
@@ -42,7 +42,7 @@ def summary_markdown(summaries: Sequence[TargetSummary], notes: Sequence[str] = 
     ]
     if weak:
         lines += ["### Weakest cases", ""]
-        lines += _table(("case", "score", "passed", "not content"), weak)
+        lines += _table(("case", "score", "passed", "failed graders"), weak)
     alike = Counter(
         (_case_code(row.key), markdown_code(row.error or "unknown"))
         for each in summaries
@@ -68,7 +68,7 @@ def summary_markdown(summaries: Sequence[TargetSummary], notes: Sequence[str] = 
 
 
 def comparison_markdown(compared: RunComparison) -> str:
-    """The conclusion first, then the numbers it rests on, then the cases that changed most."""
+    """The conclusion, the numbers behind it, and the cases that changed most."""
     lines = ["## Comparison", "", f"**{compared.text}**", ""]
     if compared.delta is not None:
         lines += _table(("", ""), _comparison_facts(compared))
@@ -85,7 +85,7 @@ def comparison_markdown(compared: RunComparison) -> str:
 
 
 def markdown_code(text: str, limit: int = MAX_CODE) -> str:
-    """Somebody else's words, as code: on one line, and nothing in them is Markdown or HTML."""
+    """Foreign text as code on one line, without any Markdown or HTML."""
     line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
     if len(line) > limit:
         line = line[: limit - 1] + "…"
@@ -109,7 +109,7 @@ def _target_cells(summary: TargetSummary) -> tuple[str, ...]:
 
 
 def _fallback_lines(summaries: Sequence[TargetSummary]) -> Iterator[str]:
-    """Who has answered in place of a target, and how often."""
+    """Which fallbacks answered for a target, and how often."""
     for summary in summaries:
         for name, n in summary.answered_by.items():
             yield f"{answered_by_text(n, markdown_code(name), markdown_code(summary.target))}."
@@ -195,7 +195,7 @@ def junit_xml(
     reason: ReasonOf = short_reason,
     unrun: str = "",
 ) -> bytes:
-    """The whole document, in UTF-8. `reason`: why a trial failed; `unrun`: what is said of trials that were not made."""
+    """The whole document, in UTF-8. `reason`: why a trial failed; `unrun`: why trials were not made."""
     targets: dict[str, list[Row]] = {}
     for row in latest_rows(rows):
         targets.setdefault(row.target, []).append(row)
@@ -217,7 +217,7 @@ def junit_xml(
 
 
 def _add_unrun(root: ET.Element, name: str, why: str) -> None:
-    """A test of its own: who counts tests must not take a part for the whole."""
+    """Adds an error, so that an incomplete run does not look complete."""
     suite = ET.SubElement(
         root, "testsuite", {"name": _valid_xml_text(name), **_count_attributes((), missing=True)}
     )
@@ -265,7 +265,7 @@ def _count_attributes(rows: Sequence[Row], *, missing: bool = False) -> dict[str
 
 
 def _time_attribute(rows: Sequence[Row]) -> dict[str, str]:
-    """Left out if not one is known: unknown is not 0."""
+    """Omitted if no duration is known."""
     known = [row.duration_ms for row in rows if row.duration_ms is not None]
     return {"time": f"{sum(known) / 1000:.3f}"} if known else {}
 

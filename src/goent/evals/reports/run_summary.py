@@ -16,20 +16,20 @@ from goent.evals.reports.statistics import (
     t_interval,
     wilson,
 )
-from goent.evals.traces import TokenUsage
+from goent.evals.traces import TokenUsage, sum_usage
 
 MAX_WEAK_CASES = 5
 
 
 class IntervalEstimate(Value, frozen=True, kw_only=True):
-    """A value and how far it may be off; no interval of a mean where all cases are alike, or one."""
+    """A value with its interval; a mean has none if all cases are equal, or there is only one."""
 
     value: float
     interval: Interval | None = None
 
 
 class CostSummary(Value, frozen=True, kw_only=True):
-    """What is known of costs. `unknown` counts the trials that told none: with any, there is no total."""
+    """Known costs. `unknown` counts trials without one: with any, there is no total."""
 
     known_usd: float = 0.0
     unknown: int = 0
@@ -40,14 +40,14 @@ class CostSummary(Value, frozen=True, kw_only=True):
 
 
 class TokenSummary(Value, frozen=True, kw_only=True):
-    """What is known of tokens, and how many trials told none."""
+    """Known tokens, and the number of trials without any."""
 
     known: TokenUsage = TokenUsage()
     unknown: int = 0
 
 
 class DurationSummary(Value, frozen=True, kw_only=True):
-    """Of the trials whose duration is known, in milliseconds."""
+    """Known durations, in milliseconds."""
 
     median_ms: float
     p90_ms: float
@@ -56,7 +56,7 @@ class DurationSummary(Value, frozen=True, kw_only=True):
 
 
 class RepeatSummary(Value, frozen=True, kw_only=True):
-    """What repeated trials tell, of the cases that have several; `k` is how many each of those has at least."""
+    """Rates over cases with several trials; each has at least `k`."""
 
     k: int
     pass_at_k: float
@@ -65,7 +65,7 @@ class RepeatSummary(Value, frozen=True, kw_only=True):
 
 
 class WeakCase(Value, frozen=True, kw_only=True):
-    """A case that did not always pass, and the graders that were not content."""
+    """A case that did not always pass, and its failed graders."""
 
     key: CaseKey
     score: float
@@ -75,9 +75,9 @@ class WeakCase(Value, frozen=True, kw_only=True):
 
 
 class TargetSummary(Value, frozen=True, kw_only=True):
-    """One target's run. Rates and means are over cases that could be scored; the others stand beside them.
+    """One target's results. Rates and means are over cases that could be scored.
 
-    `answered_by`: how many trials each fallback has answered in place of the target.
+    `answered_by` counts the trials that each fallback has answered.
     """
 
     target: str
@@ -99,7 +99,6 @@ class TargetSummary(Value, frozen=True, kw_only=True):
 def summarize_targets(
     rows: Iterable[Row], *, worst: int = MAX_WEAK_CASES
 ) -> tuple[TargetSummary, ...]:
-    """Of each target, by name."""
     targets: dict[str, list[tuple[Row, ...]]] = {}
     for key, trials in rows_by_case(rows).items():
         targets.setdefault(key.target, []).append(trials)
@@ -145,19 +144,17 @@ def _mean(cases: Sequence[tuple[Row, ...]]) -> IntervalEstimate | None:
 
 
 def sum_costs(rows: Sequence[Row]) -> CostSummary:
-    known = [row.cost_usd for row in rows if row.cost_usd is not None]
-    return CostSummary(known_usd=math.fsum(known), unknown=len(rows) - len(known))
+    return _cost_summary([row.cost_usd for row in rows])
+
+
+def _cost_summary(costs: Sequence[float | None]) -> CostSummary:
+    known = [cost for cost in costs if cost is not None]
+    return CostSummary(known_usd=math.fsum(known), unknown=len(costs) - len(known))
 
 
 def _tokens(rows: Sequence[Row]) -> TokenSummary:
-    known = [row.token_usage for row in rows if row.token_usage is not None]
-    total = TokenUsage(
-        input=sum(usage.input for usage in known),
-        output=sum(usage.output for usage in known),
-        cached=sum(usage.cached for usage in known),
-        reasoning=sum(usage.reasoning for usage in known),
-    )
-    return TokenSummary(known=total, unknown=len(rows) - len(known))
+    usages = [row.token_usage for row in rows]
+    return TokenSummary(known=sum_usage(usages) or TokenUsage(), unknown=usages.count(None))
 
 
 def _durations(rows: Sequence[Row]) -> DurationSummary | None:
@@ -213,7 +210,7 @@ _RESULTS_BY_EXIT: Final[dict[int | None, RunResult]] = {0: "passed", 1: "failed"
 
 
 class RunTotals(Value, frozen=True, kw_only=True):
-    """All trials of all targets; a case counts once, however many try it. `judging` is not part of `spent`."""
+    """Totals over all targets; a case counts once. `judging` is not part of `spent`."""
 
     trials: int
     passed: int
@@ -226,7 +223,7 @@ class RunTotals(Value, frozen=True, kw_only=True):
     skipped: int = 0
 
     def result(self, *, finished: bool = True, exit_code: int | None = None) -> RunResult:
-        """What the run itself said, by the strategy of its suites; else what its trials say."""
+        """By the run's exit code if it is known, else by its trials."""
         if not self.trials:
             return "empty"
         if not finished:
@@ -251,10 +248,5 @@ def run_totals(rows: Iterable[Row]) -> RunTotals:
         cases=len({(row.suite, row.test_id) for row in last}),
         targets=len({row.target for row in last}),
         spent=sum_costs(last),
-        judging=_sum_judge_costs(last),
+        judging=_cost_summary([row.judge_cost_usd for row in last]),
     )
-
-
-def _sum_judge_costs(rows: Sequence[Row]) -> CostSummary:
-    known = [row.judge_cost_usd for row in rows if row.judge_cost_usd is not None]
-    return CostSummary(known_usd=math.fsum(known), unknown=len(rows) - len(known))

@@ -11,21 +11,21 @@ from goent.domain.types import Value
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000
-EXACT_PAIRS = 12  # 4096 ways to swap: all of them are tried
+EXACT_PAIRS = 12  # 4096 ways to swap, all of which are tried
 EXACT_FREEDOM = 200  # above it the normal curve with one correction is as good
-NOISE = 1e-12  # sums of the same numbers in another order
+NOISE = 1e-12  # between sums of the same numbers in different order
 
 
 class Interval(Value, frozen=True, kw_only=True):
-    """Where the true value is likely to be."""
+    """The likely range of the true value."""
 
     low: float
     high: float
 
 
 def seeded_random(seed: int = 0) -> Random:
-    """The same seed tells the same: a report does not change when it is written again."""
-    return Random(seed)  # noqa: S311 (nothing is kept secret by it)
+    """Seeded, so that a report does not change when it is written again."""
+    return Random(seed)  # noqa: S311 (not for secrets)
 
 
 def pass_at_k(trials: int, passed: int, k: int) -> float:
@@ -53,7 +53,7 @@ def wilson(passed: float, total: int, confidence: float = CONFIDENCE) -> Interva
     rather too wide than too narrow.
     """
     if total < 1 or not 0 <= passed <= total:
-        raise ValueError(f"{passed!r} of {total!r} is no rate")
+        raise ValueError(f"{passed!r} of {total!r} is not a rate")
     z = _z_score(confidence)
     rate = passed / total
     scale = 1 + z * z / total
@@ -63,7 +63,7 @@ def wilson(passed: float, total: int, confidence: float = CONFIDENCE) -> Interva
 
 
 def t_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
-    """Student's interval of a mean; None where all values are equal, or one: no spread, no conclusion."""
+    """Student's interval of a mean; None without spread."""
     if not _differ(values):
         return None
     mean = fmean(values)
@@ -78,7 +78,7 @@ def bootstrap_interval(
     confidence: float = CONFIDENCE,
     resamples: int = RESAMPLES,
 ) -> Interval | None:
-    """The percentile interval of a mean; None where all values are equal, or one.
+    """The percentile interval of a mean; None without spread.
 
     Negated values with the same source give the negated interval, to the last bit.
     """
@@ -95,7 +95,7 @@ def _differ(values: Sequence[float]) -> bool:
 
 
 def sign_test(more: int, less: int) -> float:
-    """Two-sided and exact: how likely is so uneven a split, if both sides were alike?
+    """The exact two-sided probability of so uneven a split if both sides are alike.
 
     For cases that pass in one run and fail in the other it is McNemar's exact test.
     """
@@ -105,7 +105,7 @@ def sign_test(more: int, less: int) -> float:
 
 
 def swap_test(deltas: Sequence[float], source: Random, *, resamples: int = 5000) -> float:
-    """Two-sided: how likely is so large a mean, if each pair could as well be swapped?
+    """The two-sided probability of so large a mean if each pair could be swapped.
 
     It assumes nothing about the scores, and fewer than six pairs never come below 0.05.
     """
@@ -126,7 +126,7 @@ def swap_test(deltas: Sequence[float], source: Random, *, resamples: int = 5000)
 
 @lru_cache(maxsize=256)
 def t_quantile(freedom: int, confidence: float = CONFIDENCE) -> float:
-    """Within how many standard errors is the mean, both ways, at this confidence?"""
+    """The two-sided quantile of Student's distribution."""
     if freedom < 1:
         raise ValueError(f"{freedom!r} degrees of freedom say nothing")
     if freedom > EXACT_FREEDOM:

@@ -12,12 +12,12 @@ from goent.evals.traces import Trace
 from goent.system.plain_files import FileTooLarge, read_plain
 
 GRADES_FILE = "grades.json"
-MAX_BYTES = 32_000_000  # bytes; what is more is not read for a report
+MAX_BYTES = 32_000_000  # of a file that a report reads
 T = TypeVar("T")
 
 
 class TrialEvidence(Value, frozen=True, kw_only=True):
-    """What is there beside the row. `missing` says what is not, and why."""
+    """The files beside the row. `missing` says what is missing, and why."""
 
     trace: Trace | None = None
     graded: CaseGrade | None = None
@@ -25,10 +25,7 @@ class TrialEvidence(Value, frozen=True, kw_only=True):
 
 
 def read_evidence(row: Row, out: Path, graded_from: Path | None = None) -> TrialEvidence:
-    """Never raises: a report is written from what there is.
-
-    Only what is in the run's folder is read, and in the one whose traces it has graded, if it has.
-    """
+    """Reads what there is, only in the run's folder and in `graded_from`. Never raises."""
     if not row.trace_path:
         return TrialEvidence(missing=("no trace was kept",))
     missing: list[str] = []
@@ -39,7 +36,7 @@ def read_evidence(row: Row, out: Path, graded_from: Path | None = None) -> Trial
 
 
 def failure_reason(row: Row, out: Path) -> str:
-    """In one line: the error, or the first thing that each discontented grader has found."""
+    """The error, or the first failure of each failed grader, in one line."""
     if row.passed:
         return ""
     graded = (
@@ -49,7 +46,7 @@ def failure_reason(row: Row, out: Path) -> str:
 
 
 def reason_from_evidence(row: Row, evidence: TrialEvidence) -> str:
-    """The same, from what was read already."""
+    """As `failure_reason`, from evidence."""
     found = "; ".join(_first_failures(evidence.graded)) if evidence.graded and row.scored else ""
     return found or short_reason(row)
 
@@ -59,7 +56,7 @@ class _WorkspacePath(Value, frozen=True, kw_only=True):
 
 
 def kept_workspace(row: Row, out: Path, graded_from: Path | None = None) -> Path | None:
-    """Where the attempt worked, if that was a directory of its own, and what it left is still there."""
+    """The attempt's directory, if it still exists and is not empty."""
     if not row.trace_path:
         return None
     allowed = (out,) if graded_from is None else (out, graded_from)
@@ -78,7 +75,7 @@ def _grades_path(row: Row) -> str:
 
 
 def short_reason(row: Row) -> str:
-    """From the row alone: which graders were not content, and with which score."""
+    """The error, or the failed graders with their scores, from the row alone."""
     if not row.scored or row.held_back_by:
         return row.error or "the attempt failed"
     failed = [score for score in row.scores if score.verdict in {"fail", "borderline"}]
@@ -104,7 +101,7 @@ def _first_failed(grade: Grade) -> Assertion | None:
 
 
 def _read(allowed: Sequence[Path], name: str, kind: type[T], missing: list[str]) -> T | None:
-    """`name` is from the first of the folders."""
+    """`name` is relative to the first folder."""
     path = allowed[0] / name
     try:
         if not any(path.resolve().is_relative_to(folder.resolve()) for folder in allowed):
@@ -115,6 +112,10 @@ def _read(allowed: Sequence[Path], name: str, kind: type[T], missing: list[str])
         missing.append(f"{path.name} is larger than {MAX_BYTES // 1_000_000} MB")
     except OSError as error:
         missing.append(f"{path.name}: {error.strerror}")
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:  # ValueError: no path at all
+    except (
+        msgspec.DecodeError,
+        ValueError,
+        RecursionError,
+    ) as error:  # ValueError: an invalid path
         missing.append(f"{path.name}: {error}")
     return None

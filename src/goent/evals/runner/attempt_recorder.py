@@ -1,4 +1,4 @@
-"""Records an attempt on disk while it runs; also the port through which a run is watched."""
+"""Records an attempt on disk while it runs, and defines the port that watches a run."""
 
 import time
 from collections.abc import Mapping
@@ -22,9 +22,9 @@ from goent.evals.traces import (
 
 
 class RunPlan(Value, frozen=True, kw_only=True):
-    """What a run is about to do. `total` counts the trials; `kept` of them are there from before.
+    """What a run is about to do. `total` counts the trials; `kept` of them exist already.
 
-    `to_make`: how many of the others are each target's.
+    `to_make` counts the others by target.
     """
 
     total: int
@@ -35,7 +35,7 @@ class RunPlan(Value, frozen=True, kw_only=True):
 
 
 class RunWatcher(Protocol):
-    """All of it is told in order and at once: whoever needs time takes it elsewhere."""
+    """Gets the events of a run, in order; it must not block."""
 
     def planned(self, plan: RunPlan) -> None: ...
 
@@ -46,7 +46,7 @@ class RunWatcher(Protocol):
     def failed(
         self, attempt: CaseAttempt, failure: TargetFailure, *, again_in_s: float, by: str
     ) -> None:
-        """The attempt failed, and another one follows, by the same target or the next fallback."""
+        """The attempt failed and is retried, by the same target or the next fallback."""
         ...
 
     def ended(self, row: Row) -> None: ...
@@ -55,9 +55,9 @@ class RunWatcher(Protocol):
 
 
 class TraceLine(Value, frozen=True, kw_only=True, omit_defaults=True):
-    """A line of `trace.jsonl`. The first says which attempt it is; a later message replaces one of the same number.
+    """A line of `trace.jsonl`. The first has the attempt; a later message replaces one of the same number.
 
-    Messages stand as they come; one with `before` stands in front of the message of that number.
+    A message with `before` belongs in front of the message of that number, others at the end.
     """
 
     at: str
@@ -72,7 +72,7 @@ class TraceLine(Value, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class AttemptRecorder:
-    """The port `AttemptObserver`. A disk that takes no more costs the stream, not the attempt."""
+    """Streams an attempt to disk. A full disk ends the stream, not the attempt."""
 
     def __init__(
         self, attempt: CaseAttempt, run: StoredRun, folder: str, watcher: RunWatcher
@@ -93,11 +93,11 @@ class AttemptRecorder:
         self.begin()
 
     def begin(self) -> None:
-        """Now it is the attempt's turn."""
+        """Starts the clock, once the attempt has its turn."""
         self._began, self._since = utc_now(), time.monotonic()
 
     def with_times(self, trace: Trace) -> Trace:
-        """With times, where it tells none itself."""
+        """Adds times that the trace lacks."""
         took = (time.monotonic() - self._since) * 1000
         return replace(
             trace,
@@ -132,11 +132,10 @@ class AttemptRecorder:
         self._watcher.warned(self._run.redact(text))
 
     def turn(self, turn: TracedTurn) -> None:
-        """One of a conversation is over."""
         self._turns.append(turn)
 
     def partial_trace(self, failure: TargetFailure) -> Trace:
-        """What there is of an attempt that failed."""
+        """The trace of a failed attempt, as far as it got."""
         return Trace(
             messages=tuple(self._messages[number] for number in self._order),
             usage=self._usage,
@@ -153,16 +152,18 @@ class AttemptRecorder:
             self._file.close()
             self._file = None
 
-    def _write(self, told: TraceLine) -> None:
+    def _write(self, line: TraceLine) -> None:
         if self._is_lost:
             return
         try:
             if self._file is None:
                 self._file = self._open_stream()
-            self._file.write(self._run.encode(told) + b"\n")
+            self._file.write(self._run.encode(line) + b"\n")
         except OSError as error:
             self._is_lost = True
-            self._watcher.warned(f"{self._folder / STREAM_FILE}: not written on: {error.strerror}")
+            self._watcher.warned(
+                f"{self._folder / STREAM_FILE}: the stream ends here: {error.strerror}"
+            )
 
     def _open_stream(self) -> BinaryIO:
         self._folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """Makes a run from its first trial to its outcome, or grades a stored run again.
 
-Nothing is run but graders. In the run's own folder the new index takes the place of the old one, which
-is kept; in another folder, its rows point at the traces where they are.
+Regrading runs only graders. In the run's own folder the new index replaces the old one, which is kept;
+in another folder, rows point to the original traces.
 """
 
 import os
@@ -65,10 +65,7 @@ from goent.system.plain_files import LARGE_FILE, read_plain
 
 
 class EvalLimits(Value, frozen=True, kw_only=True):
-    """What a run may take, and leave.
-
-    Attempts at once for each target, US dollars, seconds for an attempt; which workspaces stay.
-    """
+    """Parallel attempts per target, US dollars, seconds per attempt, and which workspaces are kept."""
 
     workers: int | None = None
     budget_usd: float | None = None
@@ -78,7 +75,7 @@ class EvalLimits(Value, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalServices:
-    """Who answers, where, who judges it, and who is told."""
+    """What a run is made with."""
 
     targets: OpenTargets
     spaces: AttemptDirectories
@@ -90,13 +87,13 @@ class EvalServices:
 async def evaluate(
     prepared: PreparedRun, folder: StoredRun, means: EvalServices, bounds: EvalLimits
 ) -> RunOutcome:
-    """Raises `RunFolderUnwritable`; cancelled, it keeps what has ended."""
+    """Makes the run. Raises `RunFolderUnwritable`; if cancelled, finished trials are kept."""
     earlier = prepared.trials if folder.is_used else ()
     manifest = replace(prepared.manifest, planned=len(prepared.trials), spared=())
     folder.write_manifest(replace(manifest, ended=None, exit_code=None, stopped=""))
     for warning in prepared.warnings:
         means.watcher.warned(warning)
-    at_once = parallel_limits(prepared.specs, prepared.trials, workers=bounds.workers)
+    widths = parallel_limits(prepared.specs, prepared.trials, workers=bounds.workers)
     targets = tuple(dict.fromkeys(trial.target for trial in prepared.trials))
     means.watcher.planned(
         RunPlan(
@@ -107,7 +104,7 @@ async def evaluate(
             to_make=Counter(trial.target for trial in prepared.to_make),
         )
     )
-    purse = EvalBudget(
+    budget = EvalBudget(
         bounds.budget_usd,
         {suite.name: suite.budget_usd for suite in prepared.suites if suite.budget_usd is not None},
         {
@@ -118,9 +115,9 @@ async def evaluate(
     )
     every = (*superseded_rows(folder.path), *folder.rows().rows)
     paid = (row for row in every if not row.held_back_by)
-    purse.record(tuple(paid))  # also those that are made again were paid for
+    budget.record(tuple(paid))  # trials that are made again were paid for too
     for trial in earlier:
-        purse.record_lost(trial.key, interrupted_cost_usd(folder.path / trial.folder))
+        budget.record_lost(trial.key, interrupted_cost_usd(folder.path / trial.folder))
     run = RunScheduler(
         TrialRunner(
             targets=means.targets,
@@ -132,35 +129,35 @@ async def evaluate(
             learn=means.learn,
             timeout_s=bounds.timeout_s,
         ),
-        purse,
+        budget,
         TrialDependencies(prepared.trials, prepared.rows),
         failing={suite.name for suite in prepared.suites if suite.fail_on_error},
         kept=prepared.rows,
     )
-    await run.run_trials(prepared.to_make, {name: at_once[name] for name in targets})
+    await run.run_trials(prepared.to_make, {name: widths[name] for name in targets})
     rows = current_rows(folder.rows(), folder.path).rows
-    came_to = run_outcome(prepared.trials, rows, stopped=run.stopped, enough=run.cases_at_limit)
+    outcome = run_outcome(prepared.trials, rows, stopped=run.stopped, enough=run.cases_at_limit)
     there = {(row.key, row.trial) for row in rows}
     spared = (trial for trial in prepared.trials if trial.key in run.cases_at_limit)
     folder.write_manifest(
         replace(
             manifest,
             ended=utc_now(),
-            exit_code=came_to.exit_code,
-            stopped=came_to.stopped,
+            exit_code=outcome.exit_code,
+            stopped=outcome.stopped,
             spared=tuple(
                 one for trial in spared if (one := (trial.key, trial.number)) not in there
             ),
         )
     )
-    return came_to
+    return outcome
 
 
 PARALLEL_GRADES: Final = 8
 
 
 class _RegradeContext(NamedTuple):
-    """Who grades, and who is told."""
+    """What regrading is made with."""
 
     grading: GradeTrial
     watcher: RunWatcher
@@ -175,7 +172,7 @@ async def regrade(
     watcher: RunWatcher,
     correct: CorrectionReporter,
 ) -> RunOutcome:
-    """The run at `source`, graded into `folder`. A run that is graded in its own folder is corrected.
+    """Grades the run at `source` again, into `folder`, which may be the same.
 
     Raises `RequestError` if there is nothing to grade.
     """
@@ -194,15 +191,15 @@ async def regrade(
     changed = await _grade_all(known, name, source, folder, _RegradeContext(grading, watcher))
     manifest = _regraded_manifest(prepared, source, folder, current_rows(read, source))
     folder.replace_index(number)
-    # Only now: until the index is exchanged, the grades from before are the ones that count.
+    # Only now: until the index is replaced, the old grades count.
     if manifest.graded_from is None and (learned := list(_learned_judgments(changed, folder.path))):
         await correct(learned)
     enough = {key for key, _ in manifest.spared}
-    came_to = run_outcome(
+    outcome = run_outcome(
         prepared.trials, folder.rows().rows, stopped=manifest.stopped, enough=enough
     )
-    folder.write_manifest(replace(manifest, exit_code=came_to.exit_code))
-    return came_to
+    folder.write_manifest(replace(manifest, exit_code=outcome.exit_code))
+    return outcome
 
 
 async def _grade_all(
@@ -212,7 +209,7 @@ async def _grade_all(
     folder: StoredRun,
     by: _RegradeContext,
 ) -> list[Row]:
-    """All of them are in the new index, or none. Returns those whose status is another one now."""
+    """Writes all rows to the new index, or none. Returns those whose status has changed."""
     queue = iter(known)
     changed: list[Row] = []
 
@@ -237,7 +234,7 @@ async def _grade_all(
 async def _grade_row(
     row: Row, trial: Trial, source: Path, by: _RegradeContext
 ) -> tuple[CaseGrade, Row]:
-    """What was held back stays so: there is nothing to grade."""
+    """A trial that was held back has nothing to grade."""
     if row.held_back_by:
         return CaseGrade(score=row.score, status=row.execution_status, error=row.error), row
     try:
@@ -250,9 +247,9 @@ async def _grade_row(
 
 
 def _learned_judgments(rows: Sequence[Row], folder: Path) -> Iterator[TaskGrade]:
-    """Those of them that the router may have learned from."""
+    """The grades that the router may have learned from."""
     for row in rows:
-        with suppress(RequestError):  # its trace is gone, which was told when it was graded
+        with suppress(RequestError):  # its trace is gone, as grading has warned
             trace = read_trace(folder / row.trace_path)
             if found := judgement_of(row, trace):
                 yield found
@@ -261,7 +258,7 @@ def _learned_judgments(rows: Sequence[Row], folder: Path) -> Iterator[TaskGrade]
 def _regraded_manifest(
     prepared: PreparedRun, source: Path, folder: StoredRun, read: Rows
 ) -> RunManifest:
-    """In its own folder a run stays what it was, but for who judged it, and from which score on it passes."""
+    """In its own folder a run keeps its manifest, except for how it is judged."""
     before = read_manifest(source)
     planned = {(trial.key, trial.number) for trial in prepared.trials}
     now_so = replace(
@@ -292,7 +289,7 @@ def read_trace(path: Path) -> Trace:
     except OSError as error:
         raise RequestError(f"the trace {str(path)!r} cannot be read: {error.strerror}") from error
     except msgspec.DecodeError as error:
-        raise RequestError(f"{str(path)!r} is no trace: {error}") from error
+        raise RequestError(f"{str(path)!r} is not a trace: {error}") from error
 
 
 def _relative_path(folder: Path, path: Path) -> str:

@@ -18,7 +18,7 @@ from goent.evals.suites import TargetSpec
 from goent.evals.traces import Trace
 
 DEFAULT_PARALLEL: Final = 4
-GRACE_S: Final = 5.0  # for a target to end by itself what took too long
+GRACE_S: Final = 5.0  # for a target to end by itself after its time limit
 
 TargetOpener = Callable[[TargetSpec], AbstractAsyncContextManager[EvalTarget]]
 
@@ -34,7 +34,7 @@ class OpenTargets:
     async def open(
         cls, specs: Iterable[TargetSpec], opener: TargetOpener, widths: Mapping[str, int]
     ) -> AsyncGenerator["OpenTargets"]:
-        """`widths`: how often each is asked at once. Raises `ConfigError` if one cannot be what its settings say."""
+        """`widths`: how many attempts each gets in parallel. Raises `ConfigError` for invalid settings."""
         async with AsyncExitStack() as stack:
             opened = {
                 spec.name: (
@@ -47,7 +47,7 @@ class OpenTargets:
 
     @asynccontextmanager
     async def acquire(self, name: str) -> AsyncGenerator[EvalTarget]:
-        """The target, when it is our turn."""
+        """The target, once it has a free slot."""
         target, turn = self._targets[name]
         async with turn:
             yield _TimedTarget(target)
@@ -59,7 +59,7 @@ class OpenTargets:
 
     @asynccontextmanager
     async def open_conversation(self, attempt: CaseAttempt) -> AsyncGenerator["ConversationTarget"]:
-        """The attempt's target, for a conversation. It takes its turn for each turn of that."""
+        """The attempt's target, for a conversation. Each turn of it takes a slot."""
         target, turn = self._targets[attempt.target]
         if not isinstance(target, ConversationalTarget):
             yield ConversationTarget(target, turn, remembers=False)
@@ -69,7 +69,7 @@ class OpenTargets:
 
 
 class ConversationTarget:
-    """Who is talked to. Between two turns others may ask it, such as a grader who wants a judge."""
+    """A target in a conversation. Between turns others may use its slot, such as a judge."""
 
     def __init__(self, target: EvalTarget, turn: anyio.CapacityLimiter, *, remembers: bool) -> None:
         self.remembers = remembers
@@ -82,7 +82,7 @@ class ConversationTarget:
 
 
 class _TimedTarget:
-    """The port `Target`, by one that is cut off if it does not keep to the attempt's time itself."""
+    """A target that is cut off if it exceeds the attempt's time limit."""
 
     def __init__(self, target: EvalTarget) -> None:
         self._target = target
@@ -90,24 +90,22 @@ class _TimedTarget:
     async def invoke(self, attempt: CaseAttempt, witness: AttemptObserver) -> Trace:
         with anyio.move_on_after(attempt.timeout_s + GRACE_S):
             return await self._target.invoke(attempt, witness)
-        raise TargetError(
-            "timeout", f"{attempt.target!r} was not done after {attempt.timeout_s:g} s"
-        )
+        raise TargetError("timeout", f"{attempt.target!r} took longer than {attempt.timeout_s:g} s")
 
 
 def parallel_limits(
     specs: Mapping[str, TargetSpec], trials: Sequence[Trial], *, workers: int | None
 ) -> Mapping[str, int]:
-    """How many attempts at once: what was asked for, or what the suites say, but never more than a target stands."""
-    said: dict[str, int] = {}
+    """Parallel attempts by target: as requested, or as suites say, but at most the target's `workers`."""
+    by_suites: dict[str, int] = {}
     for trial in trials:
         if trial.workers is not None:
-            said[trial.target] = min(trial.workers, said.get(trial.target, trial.workers))
+            by_suites[trial.target] = min(trial.workers, by_suites.get(trial.target, trial.workers))
     return {
         name: min(
             (
                 limit
-                for limit in (spec.workers, said.get(name) if workers is None else workers)
+                for limit in (spec.workers, by_suites.get(name) if workers is None else workers)
                 if limit is not None
             ),
             default=DEFAULT_PARALLEL,

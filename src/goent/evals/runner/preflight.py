@@ -1,29 +1,27 @@
-"""Checks before a run who answers and who judges, and describes the run without starting it."""
+"""Checks targets and judges before a run, and describes the run without starting it."""
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
 from goent.config.provider_settings import SHORT_NAMES, known_backend
 from goent.config.settings_loader import load_settings
 from goent.domain.errors import ConfigError
 from goent.domain.types import Value
-from goent.evals.files.target_reader import TARGET_KINDS
-from goent.evals.graders.target_judge import judge_names, needs_judge
+from goent.evals.graders.grader_registry import judge_names, needs_judge
 from goent.evals.runner.eval_run import EvalLimits
 from goent.evals.runner.open_targets import parallel_limits
 from goent.evals.runner.run_preparation import PreparedRun, prepare_run
 from goent.evals.runner.trial_plan import RunSelection, Trial, used_targets
 from goent.evals.suites import TargetSpec, WorkspaceSpec
-from goent.evals.targets.fixture_targets import ReplayTarget
 from goent.evals.targets.opencode_target_settings import port_conflicts
+from goent.evals.targets.target_registry import TARGET_KINDS, target_kind
 
 
 def find_judges(prepared: PreparedRun) -> dict[str, TargetSpec]:
-    """All who may be asked to judge: targets, and models that are called by provider and name.
+    """All possible judges: targets, and models as `provider/model`.
 
-    Raises one `ConfigError` for those who are not known, and for cases that need one where nobody is named.
+    Raises one `ConfigError` for unknown judges, and for cases that need a judge and have none.
     """
     used = {trial.target for trial in prepared.trials}
     named = {
@@ -46,7 +44,7 @@ def find_judges(prepared: PreparedRun) -> dict[str, TargetSpec]:
 
 
 def default_judge(prepared: PreparedRun, trial: Trial) -> str | None:
-    """Who judges where the grader names nobody."""
+    """The judge where the grader names none."""
     spec = prepared.specs.get(trial.target)
     return (spec and spec.grader_target) or prepared.manifest.wanted.judge or None
 
@@ -61,7 +59,7 @@ def _missing_judge_text(trial: Trial) -> str:
 
 def _unknown_judge_text(name: str, specs: Mapping[str, TargetSpec]) -> str:
     return (
-        f"no judge is called {name!r}; name a target ({', '.join(sorted(specs)) or 'there are none'}) "
+        f"unknown judge {name!r}; name a target ({', '.join(sorted(specs)) or 'there are none'}) "
         "or a model as provider/model"
     )
 
@@ -76,10 +74,6 @@ def _judge(name: str, specs: Mapping[str, TargetSpec]) -> TargetSpec | None:
     return TargetSpec(name=name, kind="goent", settings=settings)
 
 
-# The project's settings say how the one is asked, and which variables are keys that the other must not see.
-KINDS_WITH_SETTINGS: Final = ("opencode", "cli")
-
-
 def prepare_checked_run(
     paths: Sequence[Path],
     environ: Mapping[str, str],
@@ -88,9 +82,9 @@ def prepare_checked_run(
     project: Path,
     targets_file: Path | None = None,
 ) -> PreparedRun:
-    """As `prepare`; whoever is needed to answer or to judge is known, and can be asked. Raises `ConfigError`.
+    """As `prepare_run`, with targets and judges checked. Raises `ConfigError`.
 
-    `project` is the one whose settings a run obeys.
+    The settings of `project` apply to the run.
     """
     prepared = prepare_run(paths, environ, wanted, targets_file=targets_file)
     mistakes: list[str] = []
@@ -101,9 +95,10 @@ def prepare_checked_run(
         check_judges(judges, prepared.specs, project, environ)
     for spec in needed.values():
         with _collect_mistakes(mistakes):
-            _check_target(spec)
+            target_kind(spec).check(spec)
     mistakes += port_conflicts(needed.values())
-    if any(spec.kind in KINDS_WITH_SETTINGS for spec in needed.values()):
+    kinds = [TARGET_KINDS[spec.kind] for spec in needed.values() if spec.kind in TARGET_KINDS]
+    if any(kind.reads_settings for kind in kinds):
         with _collect_mistakes(mistakes):
             load_settings(project, environ)
     if mistakes:
@@ -117,9 +112,9 @@ def check_judges(
     project: Path,
     environ: Mapping[str, str],
 ) -> None:
-    """Those who are no targets are models of providers that there could be. Raises `ConfigError`.
+    """Raises `ConfigError` for judges that are neither targets nor models of a known provider.
 
-    A daemon may have keys that we have not: only a name that nobody knows is refused.
+    The daemon may have keys that are missing here, so only unknown names are refused.
     """
     models = [name for name in judges if name not in targets]
     if not models:
@@ -138,7 +133,7 @@ def check_judges(
     if strange:
         raise ConfigError(
             "\n".join(
-                f"judge {name!r}: no provider is called {provider!r}; {there}"
+                f"judge {name!r}: unknown provider {provider!r}; {there}"
                 for name, provider in strange.items()
             )
         )
@@ -152,26 +147,8 @@ def _collect_mistakes(mistakes: list[str]) -> Generator[None]:
         mistakes.append(str(error))
 
 
-def _check_target(spec: TargetSpec) -> None:
-    if spec.kind not in TARGET_KINDS:
-        raise unsupported_target(spec)
-    if spec.kind == "replay":
-        ReplayTarget(spec)  # its recordings must be there, and be some
-
-
-def unsupported_target(spec: TargetSpec) -> ConfigError:
-    """Why nobody can open this target."""
-    return ConfigError(
-        f"{spec.place.file}:{spec.place.line or 1}: target {spec.name!r}: go-ent cannot ask {spec.kind!r}; "
-        f"use {', '.join(TARGET_KINDS)}"
-    )
-
-
-UNCONFINED_KIND: Final = "cli"  # the kind of target that is a command of the user's own
-
-
 class DryRunTarget(Value, frozen=True, kw_only=True):
-    """Who would be asked: `to_make` of its `trials` now, so many at once, and who stands in for it."""
+    """A target: `to_make` of its `trials` would be made now, `at_once` in parallel."""
 
     name: str
     kind: str
@@ -182,10 +159,7 @@ class DryRunTarget(Value, frozen=True, kw_only=True):
 
 
 class DryRunCase(Value, frozen=True, kw_only=True):
-    """A case: by whom, how often by each, how it is graded and by which judges, and what its directory begins with.
-
-    `turns` of a conversation; `after` are the cases that it waits for.
-    """
+    """A case, its targets, trials, graders, judges and workspace; `after` are the cases it depends on."""
 
     suite: str
     test_id: str
@@ -201,9 +175,9 @@ class DryRunCase(Value, frozen=True, kw_only=True):
 
 
 class DryRun(Value, frozen=True, kw_only=True):
-    """A run that was not begun. `out` is None where a new folder would be made; `budgets_usd` are those of suites.
+    """A run that was not started. `out` is None for a new folder; `budgets_usd` are those of suites.
 
-    `unconfined` are those who would be asked by a command that no sandbox confines.
+    `unconfined` are targets that run outside the sandbox.
     """
 
     trials: int
@@ -220,7 +194,6 @@ class DryRun(Value, frozen=True, kw_only=True):
 
 
 def describe_run(prepared: PreparedRun, bounds: EvalLimits, out: Path | None) -> DryRun:
-    """Nothing is started and nothing is made for it."""
     used = used_targets(prepared.trials, prepared.specs)
     at_once = parallel_limits(used, prepared.trials, workers=bounds.workers)
     asked = dict.fromkeys(trial.target for trial in prepared.trials)
@@ -231,7 +204,7 @@ def describe_run(prepared: PreparedRun, bounds: EvalLimits, out: Path | None) ->
         targets=tuple(_dry_run_target(used[name], prepared, at_once[name]) for name in asked),
         judges={name: spec.kind for name, spec in judges.items()},
         unconfined=tuple(
-            name for name, spec in {**used, **judges}.items() if spec.kind == UNCONFINED_KIND
+            name for name, spec in {**used, **judges}.items() if not target_kind(spec).is_confined
         ),
         cases=_dry_run_cases(prepared),
         timeout_s=bounds.timeout_s,

@@ -1,11 +1,10 @@
 """Stores a run: its manifest, its index and a folder per trial, so that it can be resumed.
 
-A kill leaves a stream without a row; `--retry` makes again what has both. All of it moves to `earlier-1`,
-`earlier-2`, … in the trial's folder. What a row still points to stays in place until it is replaced.
+A trial's folder holds its `trace.json` and `grades.json`. During an attempt, `trace.jsonl` has a line for
+each event, so that a kill loses nothing. A row is written last: a trial without a row is made again.
 
-A trial's folder holds its `trace.json` and `grades.json`. While an attempt goes on, `trace.jsonl` has a
-line for whatever it told, so that a kill leaves what there was. A row is written when all else of
-its trial is there: a trial without a row is one that has to be made again.
+When a trial is made again, its earlier files move to `earlier-1`, `earlier-2`, … in its folder. Files that
+a row still points to stay in place until they are replaced.
 """
 
 import errno
@@ -55,7 +54,7 @@ class _CostLine(Value, frozen=True, kw_only=True):
 
 
 def archive_files(folder: Path) -> None:
-    """Raises `OSError`. Folders in it are of other trials."""
+    """Moves a trial's files aside, but not folders, which are other trials'. Raises `OSError`."""
     if not folder.is_dir():
         return
     files = [path for path in folder.iterdir() if path.is_file()]
@@ -75,12 +74,12 @@ def archive_files(folder: Path) -> None:
 
 
 def interrupted_cost_usd(folder: Path) -> float:
-    """What attempts have cost, as far as they told, that a kill has kept from ever having a row."""
+    """The known cost of attempts that have no row because of a kill."""
     return sum(map(_folder_cost_usd, (folder, *_earlier_folders(folder))))
 
 
 def _folder_cost_usd(folder: Path) -> float:
-    """A stream, or attempts without a trace, are of a trial that had no time for its row."""
+    """A trial with a stream, or with attempts and no trace, has no row."""
     stream = folder / STREAM_FILE
     if not stream.exists() and (folder / TRACE_FILE).exists():
         return 0.0
@@ -88,7 +87,7 @@ def _folder_cost_usd(folder: Path) -> float:
 
 
 def superseded_rows(out: Path) -> Iterator[Row]:
-    """Rows of trials that were made again before a grading put its index in the place of theirs."""
+    """Rows of trials that were made again, in indexes that a regrading has replaced."""
     for index in out.glob("index.*.jsonl"):
         rows = read_rows(index).rows
         last = {id(row) for row in latest_rows(rows)}
@@ -100,7 +99,7 @@ def _earlier_folders(folder: Path) -> Iterator[Path]:
 
 
 def _last_cost(file: Path) -> float:
-    """Each line that tells a cost tells all of it so far; the last line may be cut."""
+    """Each line with a cost has the total so far; the last line may be cut."""
     cost = 0.0
     with suppress(FileNotFoundError, NotPlainFile):
         for line in read_plain(file, LARGE_FILE).splitlines():
@@ -117,19 +116,19 @@ SecretSource = Callable[[], Collection[str]]
 
 
 class RunFolderUnwritable(GoentError):
-    """The folder cannot be written: going on would spend money on what nobody will see."""
+    """The folder cannot be written: further trials would cost money and be lost."""
 
     exit_code = 3
 
 
 class RunManifest(Value, frozen=True, kw_only=True):
-    """What a run was asked for, so that it can be gone on with and graded again.
+    """What a run was asked for, so that it can be resumed and graded again.
 
-    `files` are what it is made of, each with a digest. `ended` is None while it goes on, and after a kill;
-    `stopped` says why trials were left out, `graded_from` whose traces were graded; `gone` are trials in
-    the index that are none of the run's any more, for the suites have changed. Of `planned` trials, `spared`
-    are not made, for their cases have cost enough; `remade` had failed before, in an index that was put aside.
-    `sandbox` is how agents, hooks and script graders were confined, at the least; None if there were none.
+    `files` are its inputs with their digests. `ended` is None during the run, and after a kill; `stopped`
+    says why trials were left out, `graded_from` whose traces were graded; `gone` are trials in the index
+    that the suites no longer have. Of the `planned` trials, `spared` are not made because their cases
+    reached their cost limit; `remade` had failed in an index that was replaced. `sandbox` is the weakest
+    confinement of agents, hooks and script graders; None if there were none.
     """
 
     suites: tuple[str, ...]
@@ -149,14 +148,14 @@ class RunManifest(Value, frozen=True, kw_only=True):
 
 
 class _PendingWrite(NamedTuple):
-    """Files with what is in them, and then the line that makes them count."""
+    """Files to write, and then the row that makes them count."""
 
     files: Mapping[Path, bytes]
     line: bytes
 
 
 class StoredRun:
-    """The folder of one run, held by one process."""
+    """The folder of one run, locked by one process."""
 
     def __init__(self, path: Path, secrets: SecretSource = tuple) -> None:
         self.path = path
@@ -171,7 +170,7 @@ class StoredRun:
     @classmethod
     @contextmanager
     def open(cls, path: Path, secrets: SecretSource = tuple) -> Generator["StoredRun"]:
-        """`secrets` are never written. Raises `RequestError` if another process is at it, `ConfigError` if it cannot be made."""
+        """`secrets` are never written. Raises `RequestError` if it is in use, `ConfigError` if it cannot be made."""
         cls(path).check_no_other_files()
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -192,7 +191,7 @@ class StoredRun:
             os.close(lock)
 
     def check_usable(self) -> None:
-        """Raises `ConfigError` if it cannot be made where it is to be; nothing is made for it."""
+        """Raises `ConfigError` if it could not be made, without making anything."""
         there = next(path for path in (self.path, *self.path.absolute().parents) if path.exists())
         if not there.is_dir():
             raise _unusable_folder(self.path, os.strerror(errno.ENOTDIR))
@@ -201,10 +200,10 @@ class StoredRun:
         self.check_no_other_files()
 
     def check_no_other_files(self) -> None:
-        """Raises `ConfigError` if files are there that no run has written: a case may be called as one of them."""
+        """Raises `ConfigError` if it holds other files, which a case's folder could overwrite."""
         if self.is_used or not self.path.is_dir() or (self.path / f"{INDEX_FILE}.new").exists():
-            return  # a grading that was killed has left that one
-        with suppress(OSError):  # told by whoever writes there
+            return  # that one is left by a grading that was killed
+        with suppress(OSError):  # writing there will report it
             others = [each.name for each in self.path.iterdir() if not _is_run_file(each.name)]
             if others:
                 raise ConfigError(
@@ -216,11 +215,11 @@ class StoredRun:
         return (self.path / INDEX_FILE).exists() or (self.path / MANIFEST_FILE).exists()
 
     def encode(self, value: Value) -> bytes:
-        """As JSON, and without the keys that are held."""
+        """As JSON, without secrets."""
         return self._redactor.redact(to_json(value))
 
     def redact(self, text: str) -> str:
-        """What a target said, without keys. Names of cases and files are the user's own, and stay."""
+        """A target's text, without secrets. Names of cases and files are the user's, and stay."""
         return self._redactor.redact(text.encode()).decode(errors="replace")
 
     def rows(self) -> Rows:
@@ -228,10 +227,7 @@ class StoredRun:
         return read_rows(index) if index.exists() else Rows()
 
     def start_new_index(self) -> int:
-        """Rows go to an index of their own, until `end_index` puts it in the place of the one that is there.
-
-        Returns the number of the last one that was put aside, or 0.
-        """
+        """Writes rows to a new index until `replace_index`. Returns the number of the last replaced one, or 0."""
         self._index = f"{INDEX_FILE}.new"
         try:
             (self.path / self._index).unlink(missing_ok=True)
@@ -241,7 +237,7 @@ class StoredRun:
         return max((int(number) for number in numbers if number.isdecimal()), default=0)
 
     def replace_index(self, number: int) -> None:
-        """The one before is kept as `index.<number>.jsonl`."""
+        """Keeps the old one as `index.<number>.jsonl`."""
         fresh, index = self.path / self._index, self.path / INDEX_FILE
         try:
             if index.exists():
@@ -252,8 +248,8 @@ class StoredRun:
         self._index = INDEX_FILE
 
     def discard_new_index(self, grades: Iterable[str]) -> None:
-        """It is not to be, nor are the grades that were written for it: those from before count."""
-        with suppress(OSError):  # what is left over counts for nothing
+        """Removes the new index and its grades: the old ones count."""
+        with suppress(OSError):  # leftovers have no effect
             (self.path / self._index).unlink(missing_ok=True)
         for name in grades:
             file = self.path / name
@@ -266,7 +262,7 @@ class StoredRun:
         self._index = INDEX_FILE
 
     def write_manifest(self, manifest: RunManifest) -> None:
-        """At once, or not at all."""
+        """Writes it atomically."""
         fresh = self.path / f"{MANIFEST_FILE}.new"
         try:
             fresh.write_bytes(msgspec.json.format(to_json(manifest)) + b"\n")
@@ -275,9 +271,9 @@ class StoredRun:
             raise _unwritable(self.path, error) from error
 
     async def store_trial(self, graded: CaseGrade, row: Row, *, trace: Trace | None = None) -> None:
-        """All of it is on disk when this returns, also if it is cancelled: it was paid for.
+        """Returns when all is on disk, even if cancelled: it was paid for. Raises `RunFolderUnwritable`.
 
-        Those who come together are written together. Raises `RunFolderUnwritable`.
+        Trials that end together are written together.
         """
         files = {self.path / row.grades_path: self.encode(graded)}
         if trace is not None:
@@ -286,7 +282,9 @@ class StoredRun:
         self._waiting.append(kept)
         with anyio.CancelScope(shield=True):
             async with self._write_lock:
-                if any(one is kept for one in self._waiting):  # else it was written along
+                if any(
+                    one is kept for one in self._waiting
+                ):  # otherwise it was written with others
                     together, self._waiting = self._waiting, []
                     if self._error is None:
                         await to_thread.run_sync(self._write, together)
@@ -294,14 +292,14 @@ class StoredRun:
                     raise self._error
 
     def prepare_trial(self, folder: str) -> None:
-        """A trial is made there, maybe again. Raises `RunFolderUnwritable`."""
+        """Archives the files of an earlier try. Raises `RunFolderUnwritable`."""
         try:
             archive_files(self.path / folder)
         except OSError as error:
             raise _unwritable(self.path, error) from error
 
     def store_attempt(self, folder: str, attempt: int, trace: Trace) -> None:
-        """An attempt of a trial that is tried again."""
+        """Keeps a failed attempt of a trial that is retried."""
         into = self.path / folder
         try:
             into.mkdir(parents=True, exist_ok=True)
@@ -316,7 +314,7 @@ class StoredRun:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 fresh = path.with_name(f"{path.name}.new")
                 fresh.write_bytes(told)
-                fresh.replace(path)  # what is set aside is the same file by another name
+                fresh.replace(path)  # archived files are links to the old one
             if self._rows is None:
                 self._rows = RowFile(self.path / self._index)
             self._rows.append([kept.line for kept in together])
@@ -335,19 +333,19 @@ def read_manifest(path: Path) -> RunManifest:
         return msgspec.json.decode(read_plain(file, LARGE_FILE), type=RunManifest)
     except OSError as error:
         raise RequestError(
-            f"{str(path)!r} is no folder of a run: {error.strerror}: {MANIFEST_FILE}; "
-            "name the folder that a run has written"
+            f"{str(path)!r} is not the folder of a run: {error.strerror}: {MANIFEST_FILE}; "
+            "name the folder of a run"
         ) from error
     except msgspec.DecodeError as error:
         raise RequestError(f"{str(file)!r} cannot be read: {error}") from error
 
 
 def current_rows(read: Rows, path: Path) -> Rows:
-    """Of what was read in a run's folder, the last row of each trial that is still the run's."""
+    """The last row of each trial that the run still has."""
     rows = latest_rows(read.rows)
     again = remade_trials(read.rows)
     gone = frozenset[tuple[CaseKey, int]]()
-    with suppress(RequestError):  # rows of somebody else, or only they were kept
+    with suppress(RequestError):  # rows without a manifest
         manifest = read_manifest(path)
         gone = frozenset(manifest.gone)
         again |= frozenset(manifest.remade)
@@ -361,28 +359,26 @@ def utc_now() -> str:
 
 
 def _is_run_file(name: str) -> bool:
-    """Or hidden: nobody's work."""
+    """Whether a run wrote it, or it is hidden."""
     return name.startswith((".", *RESERVED_PREFIXES))
 
 
 def _unusable_folder(path: Path, why: str) -> ConfigError:
-    return ConfigError(
-        f"{str(path)!r} is no folder that a run could be kept in: {why}; name another --out"
-    )
+    return ConfigError(f"{str(path)!r} cannot hold a run: {why}; name another --out")
 
 
 def _unwritable(path: Path, error: OSError) -> RunFolderUnwritable:
     return RunFolderUnwritable(
-        f"the run cannot be kept in {str(path)!r}: {error.strerror or error}; "
-        "make room or name another --out, then go on with --resume"
+        f"the run cannot be written to {str(path)!r}: {error.strerror or error}; "
+        "make room or name another --out, then continue with --resume"
     )
 
 
 class RunCompleteness(Value, frozen=True, kw_only=True):
-    """In trials: `planned` (None: nobody knows), and `made` of them; `spared` were not, for their case has cost enough.
+    """Counts of trials: `planned` (None: unknown), `done`, and `skipped_for_cost`.
 
-    `remade` had failed, and were made again: whatever passes at the second try makes rates look better.
-    `stopped` says why trials were left out.
+    `repeated` ones had failed and were made again, which makes rates look better. `stopped` says why
+    trials were left out.
     """
 
     done: int
@@ -393,16 +389,15 @@ class RunCompleteness(Value, frozen=True, kw_only=True):
 
     @property
     def unrun(self) -> int:
-        """Those that are still to be made."""
         return (
             0 if self.planned is None else max(0, self.planned - self.done - self.skipped_for_cost)
         )
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the numbers has to know, a sentence each."""
-        told = (self.missing_text, self._spared(), self._remade())
-        return tuple(note for note in told if note)
+        """What a reader of the numbers must know, a sentence each."""
+        notes = (self.missing_text, self._skipped_text(), self._repeated_text())
+        return tuple(filter(None, notes))
 
     @property
     def missing_text(self) -> str:
@@ -414,7 +409,7 @@ class RunCompleteness(Value, frozen=True, kw_only=True):
         left = f"{self.unrun:,} of {of} {_were(self.unrun)} not made"
         return f"{why}; {left}" if why else left
 
-    def _spared(self) -> str:
+    def _skipped_text(self) -> str:
         if not self.skipped_for_cost:
             return ""
         return (
@@ -422,7 +417,7 @@ class RunCompleteness(Value, frozen=True, kw_only=True):
             f"{'its case has' if self.skipped_for_cost == 1 else 'their cases have'} cost as much as cost_limit_usd allows"
         )
 
-    def _remade(self) -> str:
+    def _repeated_text(self) -> str:
         if not self.repeated:
             return ""
         return (
@@ -436,7 +431,7 @@ def _were(count: int) -> str:
 
 
 def run_completeness(read: Rows, path: Path) -> RunCompleteness:
-    """By its rows that count (`counting`), and by what it said of itself."""
+    """By its current rows and its manifest."""
     made = RunCompleteness(done=len(read.rows), repeated=len(read.remade))
     try:
         manifest = read_manifest(path)

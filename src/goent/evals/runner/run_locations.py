@@ -11,11 +11,11 @@ from goent.system.plain_files import NotPlainFile, check_no_link, plain_folder
 
 RUNS_FOLDER: Final = ".goent/evals"
 RUN_FILES: Final = ("run.json", "index.jsonl")
-MAX_PER_SECOND: Final = 100  # runs that may begin within a second
+MAX_PER_SECOND: Final = 100  # runs that start within a second
 
 
 def new_run_folder(project: Path) -> Path:
-    """A folder for another run: it is made, so that nobody else who asks now is given it too."""
+    """Creates a folder for a new run, so that no other process gets the same."""
     runs = project / RUNS_FOLDER
     try:
         for folder in (runs.parent, runs):
@@ -33,7 +33,7 @@ def new_run_folder(project: Path) -> Path:
         raise ConfigError(
             f"{str(runs)!r} cannot be written: {error.strerror}; name another folder as out"
         ) from error
-    raise ConfigError(f"{str(runs)!r} holds too many runs of this second: ask again")
+    raise ConfigError(f"{str(runs)!r} holds too many runs of this second: try again")
 
 
 def stored_runs(project: Path) -> tuple[Path, ...]:

@@ -14,38 +14,43 @@ from goent.domain.errors import ConfigError
 from goent.domain.types import Value
 from goent.evals.eval_results import Row, latest_rows
 from goent.evals.files.suite_validation import validate
-from goent.evals.graders.case_grader import all_graders
+from goent.evals.graders.grader_registry import all_graders
 from goent.evals.graders.json_values import NO_KEYS, is_array, is_object
 from goent.evals.graders.llm_grader import prompt_file
 from goent.evals.reports.report_text import left_out_text
 from goent.evals.runner.run_folder import RunManifest, StoredRun, read_manifest, utc_now
 from goent.evals.runner.trial_plan import MAX_NAMES, RunSelection, Trial, plan_trials, used_targets
 from goent.evals.suites import EvalCase, GraderSpec, Suite, TargetSpec, WorkspaceSpec
-from goent.evals.targets.target_settings import target_folder
+from goent.evals.targets.target_registry import TARGET_KINDS, is_agent
 from goent.system.plain_files import LARGE_FILE, read_plain
 
 
 def find_materials(
     read: Iterable[Path], cases: Iterable[EvalCase], specs: Iterable[TargetSpec]
 ) -> tuple[Path, ...]:
-    """What was `read`, and what it names: files of messages, prompts, scripts, recordings, folders of workspaces."""
+    """The files that were `read`, and those they name: prompts, scripts, recordings, workspace folders."""
     found = [
         *read,
         *(path for case in cases for path in _case_files(case)),
-        *(path for spec in specs for path in _target_files(spec)),
+        *(
+            path
+            for spec in specs
+            if spec.kind in TARGET_KINDS
+            for path in TARGET_KINDS[spec.kind].files(spec)
+        ),
     ]
     return tuple(dict.fromkeys(path.resolve() for path in found))
 
 
 def path_text(path: Path) -> str:
-    """As JSON can have it: a name may be in another encoding than UTF-8."""
+    """The path as JSON text: a name need not be UTF-8."""
     return os.fsencode(path).decode(errors="replace")
 
 
 def digest_files(paths: Iterable[Path], run: Path) -> Mapping[str, str]:
-    """What files and folders hold now, in a few letters each; of what cannot be read there are none.
+    """Short digests of files and folders; empty for what cannot be read.
 
-    What a run leaves in its own folder, and others in theirs, is no part of it; nor is what git does.
+    The folders of runs and of git are ignored.
     """
     own = run.resolve()
     return {path_text(path): _digest(path, own) for path in paths}
@@ -62,7 +67,7 @@ def _case_files(case: EvalCase) -> Iterator[Path]:
 
 
 def _grader_files(spec: GraderSpec, case: EvalCase) -> Iterator[Path]:
-    """Also of a composite whose members become one by a script or a judge."""
+    """The prompt and the script files, also of an aggregator."""
     aggregator = spec.settings.get("aggregator")
     for settings in (spec.settings, aggregator if is_object(aggregator) else NO_KEYS):
         prompt, command = settings.get("prompt"), settings.get("command")
@@ -85,20 +90,15 @@ def _workspace_files(workspace: WorkspaceSpec) -> Iterator[Path]:
             yield from _command_files(hook.command, hook.cwd)
 
 
-def _target_files(spec: TargetSpec) -> Iterator[Path]:
-    if spec.kind == "replay":
-        yield target_folder(spec) / str(spec.settings.get("fixtures"))
-
-
 def _command_files(command: Iterable[str], here: Path) -> Iterator[Path]:
-    """Files among the words of a command, those of a line for the shell included."""
+    """Files among the words of a command, or of a shell line in it."""
     for words in command:
         try:
             each = {words, *shlex.split(words)}
         except ValueError:  # a quote that nothing closes
             each = {words}
         for word in each:
-            with suppress(OSError, ValueError):  # a word need not be a name
+            with suppress(OSError, ValueError):  # a word need not be a file name
                 if (here / word).is_file():
                     yield here / word
 
@@ -129,13 +129,13 @@ def _digest(path: Path, run: Path) -> str:
 
 
 RerunScope = Literal["none", "errors", "failed"]
-"""Which of an earlier run's trials are made again: those that could not be judged, or did not pass."""
+"""Which trials of an earlier run are made again: errored ones, or all that did not pass."""
 
 
 class PreparedRun(Value, frozen=True, kw_only=True):
-    """All trials there are to be, `to_make` of them now; `rows` are what is known of the others.
+    """All trials of a run, `to_make` of them now; `rows` are those of the others.
 
-    `materials` are the files that all of it is made of.
+    `materials` are the files that the run depends on.
     """
 
     suites: tuple[Suite, ...]
@@ -156,7 +156,7 @@ def prepare_run(
     targets_file: Path | None = None,
     running: bool = True,
 ) -> PreparedRun:
-    """Raises one `ConfigError` for whatever is wrong with the files, or else with what is wanted of them."""
+    """Raises one `ConfigError` for all mistakes in the files, or in the selection."""
     read = validate(
         paths,
         environ,
@@ -191,12 +191,12 @@ def prepare_run(
 def _dependency_warnings(trials: Sequence[Trial], wanted: RunSelection) -> Iterator[str]:
     names = dict.fromkeys(trial.case.id for trial in trials if not wanted.matches(trial.case))
     if names:
-        yield f"run as well, for what was chosen depends on them: {', '.join(names)}"
+        yield f"also run, because selected cases depend on them: {', '.join(names)}"
 
 
 def uses_sandbox(trials: Iterable[Trial], specs: Iterable[TargetSpec]) -> bool:
-    """Whether anything is started confined: an agent, a hook or a script grader."""
-    return any(spec.is_agent for spec in specs) or any(_has_commands(one.case) for one in trials)
+    """Whether an agent, a hook or a script grader is started."""
+    return any(map(is_agent, specs)) or any(_has_commands(one.case) for one in trials)
 
 
 def _has_commands(case: EvalCase) -> bool:
@@ -212,7 +212,7 @@ def _runs_script(spec: GraderSpec) -> bool:
 
 
 def with_graders(prepared: PreparedRun, graders: tuple[GraderSpec, ...]) -> PreparedRun:
-    """The same trials with these graders, instead of those of their cases and turns."""
+    """The same trials with these graders instead of their own."""
     trials = tuple(
         replace(trial, case=_case_with_graders(trial.case, graders)) for trial in prepared.trials
     )
@@ -230,29 +230,29 @@ def _case_with_graders(case: EvalCase, graders: tuple[GraderSpec, ...]) -> EvalC
 def prepare_in_folder(
     prepared: PreparedRun, folder: StoredRun, again: RerunScope | None
 ) -> PreparedRun:
-    """A new run, or, with `again`, what is left of the one that is there. Raises `ConfigError`."""
+    """A new run, or the rest of the one in the folder. Raises `ConfigError`."""
     manifest = replace(prepared.manifest, files=digest_files(prepared.materials, folder.path))
     prepared = replace(prepared, manifest=manifest)
     if again is not None:
         return prepare_resume(prepared, folder, again)
     if folder.is_used:
         raise ConfigError(
-            f"{str(folder.path)!r} holds a run: go on with it by --resume, or name another --out"
+            f"{str(folder.path)!r} holds a run: continue it with --resume, or name another --out"
         )
     return prepared
 
 
 def prepare_resume(prepared: PreparedRun, folder: StoredRun, again: RerunScope) -> PreparedRun:
-    """What is left of a run, if there is one there. Raises `ConfigError` if it is another one."""
+    """The rest of the run in the folder, if there is one. Raises `ConfigError` if it is a different one."""
     if not folder.is_used:
-        nothing = f"{str(folder.path)!r} holds nothing to go on with: this is a new run"
+        nothing = f"{str(folder.path)!r} holds nothing to resume: this is a new run"
         return replace(prepared, warnings=(*prepared.warnings, nothing))
     before = read_manifest(folder.path)
     if (before.wanted, before.suites) != (prepared.manifest.wanted, prepared.manifest.suites):
         differences = "; ".join(_differences(before, prepared.manifest))
         raise ConfigError(
-            f"{str(folder.path)!r} holds a run of something else ({differences}): "
-            "ask for the same, or name another --out"
+            f"{str(folder.path)!r} holds a different run ({differences}): "
+            "use the same options, or name another --out"
         )
     read = folder.rows()
     rows = latest_rows(read.rows)
@@ -262,7 +262,7 @@ def prepare_resume(prepared: PreparedRun, folder: StoredRun, again: RerunScope) 
     warnings = [
         *prepared.warnings,
         *_changed_file_warnings(before.files, prepared.manifest.files),
-        *(f"line {number} of index.jsonl is no row, and left out" for number in read.damaged),
+        *(f"line {number} of index.jsonl is not a row, and is ignored" for number in read.damaged),
         *((left_out_text(len(gone)),) if gone else ()),
     ]
     return replace(
@@ -292,13 +292,13 @@ def _option_values(manifest: RunManifest) -> Mapping[str, Sequence[str]]:
 
 def _changed_file_warnings(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
     files = [file for file in before if before[file] != after.get(file)]
-    told = [f"{file} has changed since: what was finished stays as it was" for file in files]
+    told = [f"{file} has changed since: finished trials keep their results" for file in files]
     more = len(told) - MAX_NAMES
     return [*told[:MAX_NAMES], f"so have {more} other files"] if more > 0 else told
 
 
 def _is_rerun(row: Row, again: RerunScope) -> bool:
-    """What was held back is decided anew: what it waits for may pass this time."""
+    """Trials that were held back are always tried again: their dependencies may pass now."""
     if row.held_back_by:
         return True
     match again:
@@ -311,12 +311,11 @@ def _is_rerun(row: Row, again: RerunScope) -> bool:
 
 
 def run_arguments(manifest: RunManifest) -> list[str]:
-    """What `go-ent eval run` is told to do the same."""
+    """The arguments of `go-ent eval run` for the same run."""
     return [*manifest.suites, *selection_options(manifest.wanted, manifest.targets_file)]
 
 
 def selection_options(wanted: RunSelection, targets_file: Path | str | None) -> Iterator[str]:
-    """How it is told what is wanted of the suites."""
     for name in wanted.targets:
         yield from ("--target", name)
     for pattern in wanted.ids:

@@ -1,6 +1,7 @@
 """Makes the trials of a run in parallel, within dependencies and budgets, and sums up the outcome.
 
-0 all pass · 1 a case fails · 3 a case could not be judged, or was skipped though none failed. (2 is a mistake in the files: then there is no run.)
+Exit codes: 0 all pass, 1 a case fails, 3 a case could not be judged, or was skipped and none failed.
+(2 is a mistake in the files: then there is no run.)
 """
 
 from collections import Counter, defaultdict
@@ -55,7 +56,7 @@ EXECUTION_EXIT = 3
 
 
 class RunOutcome(Value, frozen=True, kw_only=True):
-    """In cases: `unrun` have trials that were not made, `left_out` of them in all; `stopped` says why."""
+    """Counts of cases. `unrun` ones lack trials, `left_out` in all; `stopped` says why."""
 
     passed: int = 0
     failed: int = 0
@@ -81,7 +82,7 @@ def run_outcome(
     stopped: str = "",
     enough: Collection[CaseKey] = (),
 ) -> RunOutcome:
-    """Of the cases that were to be tried, by the rows that there are; `enough` need no more of them."""
+    """The outcome of planned trials by their rows; cases in `enough` need no more trials."""
     made = rows_by_case(rows)
     every = tuple(trials)
     planned = {trial.key: trial for trial in every}
@@ -94,7 +95,7 @@ def run_outcome(
 
 
 def case_score(rows: Sequence[Row], trials: Trials) -> float:
-    """The trials of a case as one score, in the way that its suite wants."""
+    """The score of a case, by its suite's strategy."""
     scores = [row.score for row in rows if row.scored]
     if not scores:
         return 0.0
@@ -109,7 +110,7 @@ def case_score(rows: Sequence[Row], trials: Trials) -> float:
 
 
 def case_result(trial: Trial, rows: Sequence[Row], *, has_enough: bool) -> str:
-    """The field of `Outcome` in which the case counts."""
+    """The field of `RunOutcome` in which the case counts."""
     if any(not row.scored and not row.skipped for row in rows):
         return "errors"
     if any(row.skipped for row in rows):
@@ -119,14 +120,14 @@ def case_result(trial: Trial, rows: Sequence[Row], *, has_enough: bool) -> str:
     if len(rows) == 1:
         return "passed" if rows[0].passed else "failed"
     reached = case_score(rows, trial.trials) >= trial.threshold - 1e-9
-    # A threshold of 0 is reached by nothing at all, and so by trials that lack what was required.
+    # A threshold of 0 is reached even by trials in which a required grader failed.
     return "passed" if reached and any(row.passed for row in rows) else "failed"
 
 
 class TrialDependencies:
-    """Who waits for all trials of a case: those by the same target, or by all if it has none.
+    """Makes trials wait for the cases they depend on, by the same target if it has any, else by all.
 
-    A case has passed as it does for the run's exit code. For AgentV one that could be judged is good enough.
+    A case passes as for the exit code; in AgentV a failed one satisfies a dependency too.
     """
 
     def __init__(self, trials: Iterable[Trial], kept: Iterable[Row]) -> None:
@@ -143,18 +144,18 @@ class TrialDependencies:
                 self._count(row.key, row)
 
     async def wait_for_needs(self, trial: Trial) -> None:
-        """Waits until what this one needs has ended, or was left out."""
+        """Waits until its dependencies have ended or were left out."""
         for need in trial.case.needs:
             for key in self._keys(trial, need):
                 await self._ended_events[key].wait()
 
     def is_undecided(self, trial: Trial) -> bool:
-        """Whether nobody knows yet if what it needs passes: trials of that were left out."""
+        """Whether trials of its dependencies were left out."""
         keys = (key for need in trial.case.needs for key in self._keys(trial, need))
         return any(self._case_result(key) == "unrun" for key in keys)
 
     def failed_needs(self, trial: Trial) -> tuple[str, ...]:
-        """The ids of those that this one needs and that did not pass."""
+        """The ids of dependencies that did not pass."""
         return tuple(
             need
             for need in trial.case.needs
@@ -162,7 +163,7 @@ class TrialDependencies:
         )
 
     def record(self, trial: Trial, row: Row | None, *, enough: bool = False) -> None:
-        """`row` is None for one that was left out; `enough`: its case needs no more of them."""
+        """`row` is None for a trial that was left out; `enough`: its case needs no more."""
         if trial.key in self._trial_by_case:
             if enough:
                 self._enough.add(trial.key)
@@ -193,21 +194,20 @@ class TrialDependencies:
 
 ROUNDING: Final = 1e-9
 BudgetHolder = str | CaseKey | None
-"""Whose limit: of a suite, of a case, or None of the whole run."""
+"""The owner of a limit: a suite, a case, or None for the run."""
 
 
 class BudgetRefusal(NamedTuple):
-    """`of_case`: its own trials may not cost more, which is as its suite wants it."""
+    """`of_case`: the case has reached its own cost limit, as its suite wants."""
 
     why: str
     of_case: bool
 
 
 class EvalBudget:
-    """What was spent so far, and what those that are under way are likely to take.
+    """Tracks what was spent, and what running trials are likely to cost.
 
-    A trial takes what trials took on average. A cost that nobody knows cannot be held back: it is counted as such.
-    Of cases only those are remembered that have a limit of their own.
+    A trial is expected to cost the average so far. Unknown costs are only counted.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class EvalBudget:
         self.unknown = 0
 
     async def check(self, trial: Trial) -> BudgetRefusal | None:
-        """Why it may not begin. While nobody knows what a trial costs, one goes first and the others wait."""
+        """Why a trial may not start. Until a first cost is known, one trial runs and the others wait."""
         limits = tuple(self._limits_of(trial.key))
         while limits and self._under_way[None] and not self._paid:
             await self._changed.wait()
@@ -262,7 +262,7 @@ class EvalBudget:
         self._changed = anyio.Event()
 
     def record_lost(self, key: CaseKey, usd: float) -> None:
-        """What an attempt has cost that came to nothing."""
+        """Counts the cost of an interrupted attempt."""
         for holder in self._holders(key):
             self._spent[holder] += usd
 
@@ -282,23 +282,23 @@ def _holder_text(holder: BudgetHolder) -> str:
 
 
 class RunScheduler:
-    """One pass over the trials; of one that has ended nothing stays in memory that no other waits for.
+    """Runs all trials once.
 
-    `stopped` says why some were not made; `enough` are cases whose own limit held the rest back.
-    Of the suites `failing`, a target makes no further trial once one could not be judged.
+    `stopped` says why some were not made; `cases_at_limit` are cases that reached their cost limit.
+    In suites `failing`, a target makes no further trials after an execution error.
     """
 
     def __init__(
         self,
-        conduct: TrialRunner,
-        purse: EvalBudget,
+        runner: TrialRunner,
+        budget: EvalBudget,
         needs: TrialDependencies,
         *,
         failing: Collection[str],
         kept: Sequence[Row],
     ) -> None:
-        self._conduct = conduct
-        self._purse = purse
+        self._runner = runner
+        self._budget = budget
         self._needs = needs
         self._failing = failing
         self._failed = {
@@ -310,7 +310,7 @@ class RunScheduler:
         self.cases_at_limit: set[CaseKey] = set()
 
     async def run_trials(self, trials: Sequence[Trial], widths: Mapping[str, int]) -> None:
-        """Raises `RunFolderUnwritable` when the disk takes no more; what was written stays."""
+        """Raises `RunFolderUnwritable`; what was written stays."""
         works: list[WorkFunction] = []
         for target, width in widths.items():
             works += [partial(self._run_queue, _target_queue(trials, target))] * width
@@ -324,7 +324,7 @@ class RunScheduler:
                 continue
             failed = self._needs.failed_needs(trial)
             if failed and trial.case.on_need_failure != "run":
-                self._needs.record(trial, await self._conduct.skip_trial(trial, failed))
+                self._needs.record(trial, await self._runner.skip_trial(trial, failed))
                 continue
             if (trial.case.suite, trial.target) in self._failed:
                 self.stopped = (
@@ -332,7 +332,7 @@ class RunScheduler:
                 )
                 self._needs.record(trial, None)
                 continue
-            refused = await self._purse.check(trial)
+            refused = await self._budget.check(trial)
             if refused:
                 if refused.of_case:
                     self.cases_at_limit.add(trial.key)
@@ -340,19 +340,19 @@ class RunScheduler:
                     self.stopped = refused.why
                 self._needs.record(trial, None, enough=refused.of_case)
                 continue
-            with self._purse.reserve(trial):
-                row = await self._conduct.run_trial(trial)
-            self._purse.record([row])
+            with self._budget.reserve(trial):
+                row = await self._runner.run_trial(trial)
+            self._budget.record([row])
             if trial.case.suite in self._failing and row.execution_status == "execution_error":
                 self._failed.add((trial.case.suite, trial.target))
             self._needs.record(trial, row)
-            if None in row.costs and self._purse.has_limits and self._purse.unknown == 1:
+            if None in row.costs and self._budget.has_limits and self._budget.unknown == 1:
                 who = f"{'the judge of ' if row.cost_usd is not None else ''}{row.target!r}"
-                self._conduct.watcher.warned(
-                    f"what {who} costs is not known: the budget cannot count it"
+                self._runner.watcher.warned(
+                    f"the cost of {who} is unknown, so the budget cannot count it"
                 )
 
 
 def _target_queue(trials: Sequence[Trial], target: str) -> Iterator[Trial]:
-    """One for all who work for the target: each takes the next."""
+    """One queue, shared by all tasks of the target."""
     return (trial for trial in trials if trial.target == target)

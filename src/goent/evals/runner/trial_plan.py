@@ -11,14 +11,15 @@ from typing import Final
 from msgspec.structs import replace
 
 from goent.domain.errors import ConfigError
-from goent.domain.types import ONE_TURN_METHODS, Value
+from goent.domain.types import Value
 from goent.evals.eval_results import CaseKey
 from goent.evals.files.suite_validation import unknown_target
 from goent.evals.suites import CaseConversation, EvalCase, Suite, TargetSpec, Trials
+from goent.evals.targets.target_registry import TARGET_KINDS
 
 
 def with_dependencies(chosen: Collection[str], cases: Sequence[EvalCase]) -> frozenset[str]:
-    """The ids that were chosen of a suite, and those of the cases that they need, theirs, and so on."""
+    """The chosen ids, with all that they depend on, directly or not."""
     needs = {case.id: case.needs for case in cases}
     found: set[str] = set()
     waiting = list(chosen)
@@ -31,7 +32,7 @@ def with_dependencies(chosen: Collection[str], cases: Sequence[EvalCase]) -> fro
 
 
 def dependency_depths(cases: Sequence[EvalCase]) -> dict[tuple[str, str], int]:
-    """By suite and id: 0 for a case that needs no other, else one more than the deepest that it needs."""
+    """The depth of each case, by suite and id: 0 without dependencies, else one more than its deepest."""
     needs = {case.id: case.needs for case in cases}
     found: dict[str, int] = {}
     for name in TopologicalSorter(needs).static_order():
@@ -41,17 +42,17 @@ def dependency_depths(cases: Sequence[EvalCase]) -> dict[tuple[str, str], int]:
 
 DEFAULT_TARGET: Final = "default"
 MAX_TRIALS: Final = 1000
-MAX_NAMES: Final = 20  # of many names
+MAX_NAMES: Final = 20  # names listed in a message
 _SAFE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
 _UNSAFE_CHARACTERS: Final = re.compile(r"[^A-Za-z0-9._-]+")
-RESERVED_PREFIXES: Final = ("index.", "run.json", "attended.json")  # how our own files begin
+RESERVED_PREFIXES: Final = ("index.", "run.json", "attended.json")  # of files in a run's folder
 
 
 class RunSelection(Value, frozen=True, kw_only=True):
-    """Which part of the suites, by whom, how often, and how it is judged. Empty: as the suites say.
+    """Which cases of the suites to run, with which targets, how often, and how to judge them.
 
-    `ids` are patterns as the shell has them; a case is taken if it has all of `tags`, and none of
-    `without_tags`. `judge` is asked where no grader and no target names one.
+    `ids` are shell patterns; a case needs all of `tags` and none of `without_tags`. `judge` is used where
+    no grader and no target names one.
     """
 
     targets: tuple[str, ...] = ()
@@ -72,9 +73,9 @@ class RunSelection(Value, frozen=True, kw_only=True):
 
 
 class Trial(Value, frozen=True, kw_only=True):
-    """One of `trials` tries of a target at a case; `number` counts from 1, `folder` is below the run's.
+    """One of `trials` tries of a target at a case; `number` counts from 1, `folder` is in the run's.
 
-    `workers` is how many at once its suite wants; `compat`: it is judged as AgentV does.
+    `workers` is the suite's parallelism; `compat`: grade as AgentV does.
     """
 
     case: EvalCase
@@ -92,22 +93,22 @@ class Trial(Value, frozen=True, kw_only=True):
 
 
 def pattern_matches(pattern: str, name: str) -> bool:
-    """As the shell has it; a name with brackets in it fits itself."""
+    """Matches a shell pattern, or the name itself, which may contain brackets."""
     return name == pattern or fnmatchcase(name, pattern)
 
 
 def plan_trials(
     suites: Sequence[Suite], known: Mapping[str, TargetSpec], wanted: RunSelection
 ) -> tuple[Trial, ...]:
-    """All first trials come before all second ones, except that cases come after what they need.
+    """All first trials come before all second ones, but cases come after their dependencies.
 
-    What a chosen case needs is chosen with it, and may not be excluded. Raises `ConfigError`.
+    Dependencies of chosen cases are included, and may not be excluded. Raises `ConfigError`.
     """
     chosen = [(suite, case) for suite in suites for case in _selected_cases(suite, wanted)]
     if not chosen:
         raise ConfigError(_no_case_text(suites, wanted))
     if wanted.trials is not None and not 1 <= wanted.trials <= MAX_TRIALS:
-        raise ConfigError(f"--trials {wanted.trials}: from 1 to {MAX_TRIALS}")
+        raise ConfigError(f"--trials must be from 1 to {MAX_TRIALS}, not {wanted.trials}")
     shared = Counter(case.id for _, case in chosen)
     trials: list[Trial] = []
     mistakes: dict[str, None] = {}
@@ -141,7 +142,7 @@ def _selected_cases(suite: Suite, wanted: RunSelection) -> tuple[EvalCase, ...]:
 def targets_of(
     case: EvalCase, known: Mapping[str, TargetSpec], wanted: RunSelection
 ) -> tuple[str, ...]:
-    """Those that were asked for, or that the case names, or the only one there could be."""
+    """The requested targets, else those of the case, else the default or only one."""
     names = wanted.targets or case.targets
     if not names and DEFAULT_TARGET in known:
         return (DEFAULT_TARGET,)
@@ -163,7 +164,7 @@ def targets_of(
 
 
 def used_targets(trials: Iterable[Trial], specs: Mapping[str, TargetSpec]) -> dict[str, TargetSpec]:
-    """The targets of the trials, and whoever is asked in their place."""
+    """The targets of the trials, and their fallbacks."""
     found: dict[str, TargetSpec] = {}
     for name in dict.fromkeys(trial.target for trial in trials):
         spec = specs[name]
@@ -214,7 +215,7 @@ def _case_trials(
 def _check_conversation(
     case: EvalCase, specs: Sequence[TargetSpec], known: Mapping[str, TargetSpec]
 ) -> None:
-    """Whoever may have to answer can be talked to."""
+    """Raises `ConfigError` if a target or fallback cannot have the conversation."""
     if case.conversation is None:
         return
     for spec in specs:
@@ -228,23 +229,21 @@ def _case_place(case: EvalCase) -> str:
 
 
 def _conversation_obstacle(spec: TargetSpec, talk: CaseConversation) -> str | None:
-    """In words that name what could be done; None if nothing is in the way."""
+    """Why it cannot have this conversation, with a remedy."""
     who = f"target {spec.name!r} of the kind {spec.kind!r}"
-    method = spec.settings.get("method")
-    if spec.kind == "goent" and spec.settings.get("race"):
-        return f"{who} lets several workers race, and a conversation is with one: take `race` away"
-    if spec.kind == "goent" and method in ONE_TURN_METHODS:
-        return f"{who} works by the method {method!r}, which has one turn: name another `method`"
-    if spec.is_agent and talk.window is not None:
+    kind = TARGET_KINDS.get(spec.kind)
+    if kind and (why := kind.conversation_obstacle(spec)):
+        return f"{who} {why}"
+    if kind and kind.is_agent and talk.window is not None:
         return (
-            f"{who} remembers all that was said: take `window_size` away, or ask a target that "
-            "is told the history, such as one of the kind 'cli'"
+            f"{who} remembers the whole conversation: remove `window_size`, or use a target that "
+            "gets the history each turn, such as one of the kind 'cli'"
         )
     return None
 
 
 def _with_own_folders(trials: Sequence[Trial]) -> list[Trial]:
-    """Each in a folder of its own, also where names run into each other, or differ only in their case."""
+    """Makes folders unique where names collide, even if only by letter case."""
     used = Counter(trial.folder.casefold() for trial in trials)
     return [
         replace(trial, folder=f"{trial.folder}-{_short_hash(repr((trial.key, trial.number)))}")
@@ -259,7 +258,7 @@ def _short_hash(name: str) -> str:
 
 
 def safe_file_name(name: str) -> str:
-    """The name itself where a file may be called so; else what is left of it, and a few letters that are its own."""
+    """The name if it is safe for a file, else a readable part of it with a hash."""
     if _SAFE_NAME.fullmatch(name) and not name.startswith(RESERVED_PREFIXES):
         return name
     readable = _UNSAFE_CHARACTERS.sub("_", name).strip("._-")[:60]

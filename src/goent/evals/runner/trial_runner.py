@@ -17,7 +17,7 @@ from goent.evals.eval_ports import (
     AttemptDirectory,
     AttemptObserver,
     CaseAttempt,
-    StreamLogFile,
+    ForwardingObserver,
     TargetError,
 )
 from goent.evals.eval_results import CaseGrade, CaseStatus, Row, Score
@@ -37,13 +37,13 @@ from goent.evals.suites import (
     whole_case,
 )
 from goent.evals.traces import (
-    PermissionDecision,
     TargetFailure,
     TokenUsage,
     Trace,
     TracedMessage,
     TracedTurn,
     TraceWorker,
+    sum_if_known,
     sum_usage,
 )
 
@@ -53,7 +53,7 @@ GradeTrial = Callable[[Trial, Trace], Awaitable[CaseGrade]]
 async def grade_trial(
     grading: GradeTrial, trial: Trial, trace: Trace, known: Sequence[CaseGrade | None] = ()
 ) -> CaseGrade:
-    """Also a conversation, from its trace alone; `known` is what its first turns have got already."""
+    """Grades a trace, turn by turn for a conversation; `known` are the grades of its first turns."""
     talk, case = trial.case.conversation, trial.case
     if talk is None or trace.failure is not None:
         return await grading(trial, trace)
@@ -73,7 +73,7 @@ async def grade_trial(
 def _has_stopped(
     talk: CaseConversation, turns: Sequence[CaseGrade | None], threshold: float
 ) -> bool:
-    """After these. Where other graders have taken the place of those of the turns, it may have."""
+    """Whether the conversation stopped after these turns, or may have if the turns have no graders."""
     last = turns[-1] if turns else None
     if last is None:
         return bool(turns) and not any(turn.graders for turn in talk.turns)
@@ -81,7 +81,7 @@ def _has_stopped(
 
 
 def _missing_turns(trace: Trace, turns: Sequence[CaseGrade | None] = ()) -> CaseGrade:
-    """The suite has other turns by now than when the trace was made."""
+    """The suite has changed since the trace was made."""
     return CaseGrade(
         score=0.0,
         status="execution_error",
@@ -101,16 +101,16 @@ async def _grade_turn(
 
 
 def _compat_trace(trace: Trace, *, compat: bool) -> Trace:
-    """AgentV shows graders of a whole conversation its words alone."""
+    """AgentV shows graders of a whole conversation only its text."""
     if not compat:
         return trace
     return Trace(messages=(TracedMessage(role="assistant", content=trace.answer),))
 
 
 class ConversationAttempt:
-    """One attempt. Each turn is graded when it ends, while its directory is as the turn has left it.
+    """One attempt. Each turn is graded when it ends, while its directory is as the turn left it.
 
-    `complete` adds to a trace what the directory tells. `grades` are those of the turns so far.
+    `complete` adds the state of the directory to a trace. `grades` are those of the turns so far.
     """
 
     def __init__(
@@ -130,10 +130,10 @@ class ConversationAttempt:
         self._messages: list[TracedMessage] = []
         self._turns: list[TracedTurn] = []
         self._made: list[Trace] = []
-        self._elapsed_s = 0.0  # whatever the target says about it
+        self._elapsed_s = 0.0  # as measured here
 
     async def run(self, attempt: CaseAttempt, recording: AttemptRecorder) -> Trace:
-        """Raises `TargetError`: one turn that cannot be had fails the attempt."""
+        """Raises `TargetError` if a turn fails."""
         async with self._targets.open_conversation(attempt) as partner:
             for number in range(len(self._talk.turns)):
                 await self._turn(partner, number, attempt, recording)
@@ -146,14 +146,13 @@ class ConversationAttempt:
         return self._trace()
 
     def _trace(self) -> Trace:
-        """All turns so far."""
         made = self._made
         calls = [trace.llm_calls for trace in made if trace.llm_calls is not None]
         return Trace(
             messages=tuple(self._messages),
             usage=sum_usage(trace.usage for trace in made),
-            cost_usd=_known_total([trace.cost_usd for trace in made]),
-            duration_ms=_known_total([turn.duration_ms for turn in self._turns]),
+            cost_usd=sum_if_known([trace.cost_usd for trace in made]),
+            duration_ms=sum_if_known([turn.duration_ms for turn in self._turns]),
             llm_calls=sum(calls) if len(calls) == len(made) else None,
             start_time=self._turns[0].start_time,
             end_time=self._turns[-1].end_time,
@@ -186,9 +185,9 @@ class ConversationAttempt:
         if left <= 0:
             why = f"{attempt.target!r} had taken {self._elapsed_s:.0f} s before turn {number + 1}"
             raise TargetError("timeout", why)
-        hearing = _TurnWitness(recording, len(self._messages), self._made)
+        observer = _TurnObserver(recording, len(self._messages), self._made)
         began, since = utc_now(), time.monotonic()
-        trace = await partner.invoke(replace(attempt, case=asked, timeout_s=left), hearing)
+        trace = await partner.invoke(replace(attempt, case=asked, timeout_s=left), observer)
         took = time.monotonic() - since
         self._elapsed_s += took
         turn = TracedTurn(
@@ -203,54 +202,39 @@ class ConversationAttempt:
         )
         self._turns.append(turn)
         recording.turn(turn)
-        if not partner.remembers:  # it has told nothing on the way
+        if not partner.remembers:  # it reports nothing during a turn
             for place, message in enumerate(trace.messages):
-                hearing.message(place, message)
-            hearing.usage_changed(trace.usage, trace.cost_usd)
+                observer.message(place, message)
+            observer.usage_changed(trace.usage, trace.cost_usd)
         self._made.append(trace)
         self._messages += trace.messages
 
 
-class _TurnWitness:
-    """The witness of one turn: what it tells comes after what the turns before have told."""
+class _TurnObserver(ForwardingObserver):
+    """Observes one turn, whose messages and usage come after those of earlier turns."""
 
     def __init__(self, witness: AttemptObserver, first: int, made: Sequence[Trace]) -> None:
-        self._witness = witness
+        super().__init__(witness)
         self._first = first
         self._made = tuple(made)
 
     def message(self, number: int, message: TracedMessage, *, before: int | None = None) -> None:
         before = None if before is None else self._first + before
-        self._witness.message(self._first + number, message, before=before)
-
-    def permission_decided(self, decision: PermissionDecision) -> None:
-        self._witness.permission_decided(decision)
+        super().message(self._first + number, message, before=before)
 
     def usage_changed(self, usage: TokenUsage | None, cost_usd: float | None) -> None:
-        self._witness.usage_changed(
+        super().usage_changed(
             sum_usage([usage, *(trace.usage for trace in self._made)]),
-            _known_total([cost_usd, *(trace.cost_usd for trace in self._made)]),
+            sum_if_known([cost_usd, *(trace.cost_usd for trace in self._made)]),
         )
-
-    def log_started(self, chosen: StreamLogFile) -> None:
-        self._witness.log_started(chosen)
-
-    def warn(self, text: str) -> None:
-        self._witness.warn(text)
 
 
 def _judging_cost_usd(turns: Sequence[CaseGrade | None]) -> float | None:
     return total_judge_cost([graded for graded in turns if graded is not None])
 
 
-def _known_total(amounts: Sequence[float | None]) -> float | None:
-    """None if one of them is not known."""
-    known = [amount for amount in amounts if amount is not None]
-    return sum(known) if len(known) == len(amounts) else None
-
-
 def _only_worker(workers: Sequence[TraceWorker | None]) -> TraceWorker | None:
-    """Who made all turns; None if that was not one provider."""
+    """The worker of all turns; None if they differ."""
     return workers[0] if len(set(workers)) == 1 else None
 
 
@@ -263,7 +247,7 @@ FAILED_GRADE: Final = CaseGrade(score=0.0, status="execution_error")
 
 
 class _AttemptResult(NamedTuple):
-    """An attempt, and who made it."""
+    """An attempt, and the target that made it."""
 
     by: TargetSpec
     attempt: CaseAttempt
@@ -285,7 +269,7 @@ class TrialRunner:
     timeout_s: float = ATTEMPT_TIMEOUT_S
 
     async def run_trial(self, trial: Trial) -> Row:
-        """Made, graded and on disk."""
+        """Makes, grades and stores a trial."""
         self.folder.prepare_trial(trial.folder)
         made: list[_AttemptResult] = []
         first = self.specs[trial.target]
@@ -306,7 +290,7 @@ class TrialRunner:
         return row
 
     async def skip_trial(self, trial: Trial, failed: tuple[str, ...]) -> Row:
-        """What it needs did not pass: it is not made, and that is on disk."""
+        """Stores that a trial was skipped because its dependencies did not pass."""
         self.folder.prepare_trial(trial.folder)
         status: CaseStatus = (
             "skipped" if trial.case.on_need_failure == "skip" else "quality_failure"
@@ -333,7 +317,7 @@ class TrialRunner:
     async def _before_retry(
         self, trial: Trial, ended: _AttemptResult, wait: float, by: str
     ) -> None:
-        """What failed is not the trial's outcome, but it is kept beside it."""
+        """Keeps the failed attempt beside the trial's outcome."""
         failure = ended.trace.failure
         if failure is not None:
             self.watcher.failed(ended.attempt, failure, again_in_s=wait, by=by)
@@ -357,7 +341,7 @@ class TrialRunner:
             ) as space:
                 attempt = replace(attempt, cwd=space.path)
                 ended = await self._in_space(trial, spec, attempt, space)
-        except TargetError as error:  # no directory to work in
+        except TargetError as error:  # there is no directory
             return _AttemptResult(spec, attempt, Trace(failure=self._failure(error), cost_usd=0.0))
         return ended._replace(trace=ended.trace.without_missing_workspace())
 
@@ -391,7 +375,7 @@ class TrialRunner:
     async def _make_trace(
         self, make: MakeTrace, attempt: CaseAttempt, recording: AttemptRecorder
     ) -> Trace:
-        """The trace, whatever came of it."""
+        """The trace, of a failed attempt too."""
         try:
             return await make(attempt, recording)
         except (GoentError, OSError) as error:
@@ -403,7 +387,7 @@ class TrialRunner:
             recording.close()
 
     def _failure(self, error: Exception) -> TargetFailure:
-        """In words that may be told to anybody."""
+        """The failure, without secrets."""
         said = self.folder.redact(str(error))
         match error:
             case TargetError():
@@ -417,7 +401,7 @@ class TrialRunner:
 
 
 async def _with_workspace(space: AttemptDirectory, trace: Trace) -> Trace:
-    """With what the directory tells. Who looks at none was given none."""
+    """Adds the changes and the path of the directory."""
     return replace(
         trace,
         file_changes=trace.file_changes or await space.changes(),
@@ -430,7 +414,7 @@ def _is_retryable(failure: TargetFailure, retry: Retry) -> bool:
 
 
 def _retry_waits(retry: Retry) -> Iterator[float]:
-    """Before each attempt; the first of a target waits for nothing."""
+    """The wait before each attempt of a target."""
     yield 0.0
     wait = retry.initial_delay_s
     for _ in range(retry.max_retries):
@@ -439,7 +423,7 @@ def _retry_waits(retry: Retry) -> Iterator[float]:
 
 
 def _trial_row(trial: Trial, made: list[_AttemptResult]) -> Row:
-    """What the last attempt came to; what all of them took."""
+    """The outcome of the last attempt, and the usage of all."""
     last = made[-1]
     costs = [_valid_amount(ended.trace.cost_usd) for ended in made]
     known = [cost for cost in costs if cost is not None]
@@ -467,7 +451,7 @@ def _trial_row(trial: Trial, made: list[_AttemptResult]) -> Row:
 
 
 def with_grade(row: Row, graded: CaseGrade) -> Row:
-    """The row with what its graders say, and what they took."""
+    """The row with its grade and the cost of judges."""
     judging = _valid_amount(graded.judge_cost_usd)
     before = row.judge_cost_usd or 0.0
     return replace(
@@ -491,5 +475,5 @@ def with_grade(row: Row, graded: CaseGrade) -> Row:
 
 
 def _valid_amount(told: float | None) -> float | None:
-    """What somebody told, if it can be true; a command may say anything."""
+    """The amount if it is valid; a command may print anything."""
     return told if told is not None and math.isfinite(told) and told >= 0 else None

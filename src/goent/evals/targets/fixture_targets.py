@@ -1,13 +1,14 @@
 """Answers cases with a fixed or recorded answer, so that graders can be tried without an agent.
 
-A line of the fixtures is one recording: `test_id`, its answer under `output` or `text` as a command
-gives it, and which `suite`, `source_target`, `attempt` and `variant` it is of, where it says so.
+A line of the fixtures is one recording: `test_id`, the answer under `output` or `text` as a command
+writes it, and optionally its `suite`, `source_target`, `attempt` and `variant`.
 """
 
 import random
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import anyio
 import msgspec
@@ -18,9 +19,11 @@ from goent.domain.input_mistakes import KEYS, explain_undecodable
 from goent.domain.types import Value
 from goent.evals.eval_ports import AttemptObserver, CaseAttempt, TargetError
 from goent.evals.suites import EvalCase, TargetSpec
-from goent.evals.targets.command_target import Warn, read_answer, read_fixture
+from goent.evals.targets.target_answer import Warn, read_answer, read_fixture
+from goent.evals.targets.target_kind import TargetKind
 from goent.evals.targets.target_settings import (
     read_target_settings,
+    setting_names,
     settings_mistakes,
     target_folder,
 )
@@ -31,10 +34,10 @@ Milliseconds = Annotated[float, Meta(ge=0)]
 
 
 class MockSettings(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`response` is text or an answer as a command gives it; `trace` are the messages before it.
+    """`response` is text or an answer as a command writes it; `trace` are the messages before it.
 
-    `delay_ms` passes first, or something between `delay_min_ms` and `delay_max_ms`. AgentV has an answer of its own
-    where there is none, too.
+    It is delayed by `delay_ms`, or by a random time from `delay_min_ms` to `delay_max_ms`. The default
+    response is AgentV's.
     """
 
     response: str | Mapping[str, object] = "mock"
@@ -45,7 +48,6 @@ class MockSettings(Value, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 def mock_mistakes(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """What is wrong with the settings of such a target: paths and words."""
     yield from settings_mistakes(settings, MockSettings)
     least, most = (settings.get(key) for key in ("delay_min_ms", "delay_max_ms"))
     if isinstance(least, int | float) and isinstance(most, int | float) and least > most:
@@ -53,7 +55,7 @@ def mock_mistakes(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
 
 
 class MockTarget:
-    """The port `Target`, by a fixed answer."""
+    """Gives the same answer each time."""
 
     def __init__(self, spec: TargetSpec) -> None:
         told = read_target_settings(spec, MockSettings)
@@ -64,7 +66,7 @@ class MockTarget:
 
     async def invoke(self, attempt: CaseAttempt, witness: AttemptObserver) -> Trace:
         await anyio.sleep(random.uniform(*self._delay_ms) / 1000)  # noqa: S311 (no secret)
-        while self._warnings:  # once, for it answers the same each time
+        while self._warnings:  # once: the answer is the same each time
             witness.warn(f"{attempt.target!r}: {self._warnings.pop()}")
         return self._trace
 
@@ -77,7 +79,7 @@ def _mock_trace(told: MockSettings, warn: Warn) -> Trace:
 
 
 class ReplaySettings(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`fixtures` is a JSONL file, seen from the folder that holds `.goent`. The others choose among its lines."""
+    """`fixtures` is a JSONL file, relative to the folder that holds `.goent`; the others select lines."""
 
     fixtures: str
     source_target: str | None = None
@@ -87,13 +89,13 @@ class ReplaySettings(Value, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class _Recording(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A line, as AgentV writes it; `text`, `output_messages` and `file_changes` are a command's."""
+    """A line as AgentV writes it, or with `text`, `output_messages` and `file_changes` as a command does."""
 
     test_id: str
     suite: str | None = None
     source_target: str | None = None
     eval_path: str | None = None
-    attempt: int | None = None  # of any
+    attempt: int | None = None  # None: any
     variant: str | None = None
     text: str | None = None
     output: object = None
@@ -104,7 +106,7 @@ class _Recording(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     start_time: str | None = None
     end_time: str | None = None
     file_changes: str | None = None
-    # Of no consequence here.
+    # These have no effect here.
     schema_version: object = None
     fixture_id: object = None
     recorded_at: object = None
@@ -132,7 +134,7 @@ class _RecordingLine(Value, frozen=True, kw_only=True):
 
 
 class ReplayTarget:
-    """The port `Target`, by a file of recordings. Raises one `ConfigError` for all that is wrong with it."""
+    """Answers by a file of recordings. Raises one `ConfigError` with all mistakes in it."""
 
     def __init__(self, spec: TargetSpec) -> None:
         told = read_target_settings(spec, ReplaySettings)
@@ -174,7 +176,6 @@ class ReplayTarget:
     def _duplicate_mistakes(
         self, line: _RecordingLine, others: list[_RecordingLine]
     ) -> Iterator[str]:
-        """The same case of the same suite, once more."""
         new = line.recording
         for other in others:
             old = other.recording
@@ -197,7 +198,7 @@ class ReplayTarget:
                 recording = msgspec.json.decode(line, type=_Recording)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 why = explain_undecodable(error, line, _Recording, KEYS)
-                mistakes.append(f"{self._path}:{number}: no recording: {why}")
+                mistakes.append(f"{self._path}:{number}: not a recording: {why}")
                 continue
             if recording.answers:
                 yield _RecordingLine(number=number, said=line, recording=recording)
@@ -206,7 +207,7 @@ class ReplayTarget:
 
 
 def _recordings_of(case: EvalCase, lines: list[_RecordingLine]) -> Iterator[_RecordingLine]:
-    """Of several suites, that of the case; then of its file."""
+    """Those of the case's suite; of these, those of its file if there are any."""
     own = [line for line in lines if line.recording.suite in (None, case.suite)]
     at = str(Path(case.place.file).absolute())
     files = [line for line in own if _same_path(line.recording.eval_path, at)]
@@ -214,8 +215,35 @@ def _recordings_of(case: EvalCase, lines: list[_RecordingLine]) -> Iterator[_Rec
 
 
 def _same_path(recorded: str | None, asked: str) -> bool:
-    """A path in a recording may be seen from anywhere above the file."""
+    """A recorded path may be relative to any folder above the file."""
     if recorded is None:
         return False
     short, whole = (Path(path).as_posix() for path in (recorded, asked))
     return short == whole or (whole.startswith("/") and whole.endswith(f"/{short}"))
+
+
+def _recordings_file(spec: TargetSpec) -> Path:
+    return target_folder(spec) / str(spec.settings.get("fixtures"))
+
+
+FIXTURE_KINDS: Final = (
+    TargetKind(
+        name="mock",
+        setting_names=setting_names(MockSettings),
+        mistakes=mock_mistakes,
+        open=lambda spec, _: MockTarget(spec),
+        harmless=frozenset(setting_names(MockSettings)),
+        no_status="a fixed answer cannot fail",
+    ),
+    TargetKind(
+        name="replay",
+        setting_names=setting_names(ReplaySettings),
+        mistakes=partial(settings_mistakes, kind=ReplaySettings),
+        open=lambda spec, _: ReplayTarget(spec),
+        harmless=frozenset(setting_names(ReplaySettings)),
+        check=ReplayTarget,
+        files=lambda spec: (_recordings_file(spec),),
+        no_status="a recording cannot fail",
+        unsupported=("execution_traces",),
+    ),
+)

@@ -62,7 +62,7 @@ class _WorkerCall:
     ended: float | None = None
 
     def traced(self) -> TracedCall:
-        # Who is told of a call only when it is over does not know how long it took.
+        # A call that is reported only when it has ended has no duration.
         timed = self.ended is not None and self.first.status in ("pending", "running")
         return TracedCall(
             tool=self.last.tool,
@@ -88,7 +88,7 @@ class _WorkerMessage:
 
 
 class WorkerTranscript:
-    """One worker's first turn, as far as it has been told."""
+    """One worker's turn, as far as it was reported."""
 
     def __init__(self) -> None:
         self.spawned: WorkerSpawned | None = None
@@ -104,7 +104,7 @@ class WorkerTranscript:
         self._reports: list[UsageReported] = []
 
     def add(self, told: EventEnvelope) -> int | None:
-        """The place of the message that has grown, if one has."""
+        """Adds an event, and returns the index of the message that has grown, if any."""
         event = told.event
         match event:
             case TextDelta():
@@ -147,7 +147,7 @@ class WorkerTranscript:
 
     @property
     def cost(self) -> float | None:
-        """In USD. None if nothing was told of it, or the price of one call is not known."""
+        """In USD. None if no call was reported, or a price is unknown."""
         known = [report.cost_usd for report in self._reports if report.cost_usd is not None]
         return float(sum(known)) if known and len(known) == len(self._reports) else None
 
@@ -181,7 +181,7 @@ class WorkerTranscript:
     def _text(self, event: TextDelta, at: float) -> int:
         self._current_message = event.message
         last = self._messages[-1] if self._messages else None
-        # Agents that do not number their messages begin a new one after their tools.
+        # Agents without message ids begin a new message after their tools.
         if last is None or last.id != event.message or (not event.message and last.calls):
             last = self._begin(event.message, at)
         last.text += event.text
@@ -213,7 +213,7 @@ class WorkerTranscript:
 
 
 def suite_usage(usage: Usage | None) -> TokenUsage | None:
-    """Tokens as suites count them: what was written to a cache is input, too."""
+    """Tokens as suites count them: cache writes are input too."""
     if usage is None:
         return None
     return TokenUsage(
@@ -226,19 +226,19 @@ def suite_usage(usage: Usage | None) -> TokenUsage | None:
 
 SPAWN_TIMEOUT_S = 60.0
 RELEASE_TIMEOUT_S = 30.0
-LAST_USAGE_TIMEOUT_S = 15.0  # for one that is cut off to say what it has spent
-REPORT_INTERVAL_S = 1.0  # between two tellings of what has grown: each tells whole messages
+LAST_USAGE_TIMEOUT_S = 15.0  # for a cancelled worker to report its usage
+REPORT_INTERVAL_S = 1.0  # messages are reported whole
 _POLICY_ANSWERS: dict[AskPolicy, PermissionAnswer] = {
     "reject": "reject",
     "once": "allow_once",
     "always": "allow_always",
 }
-# The same limit would cut the next attempt off at the same place.
+# A retry would reach the same limit.
 _NOT_RETRYABLE = frozenset({TurnTimeout.kind})
 
 
 class GoentAttempt:
-    """One turn of a worker, mostly its only one. `telling` is what there is of it; `give_up` ends it early."""
+    """One turn of a worker, usually its only one. `transcript` has it so far; `cancel` ends it early."""
 
     def __init__(
         self, daemon: EvalDaemon, meet: OpenDaemon, policy: AskPolicy, witness: AttemptObserver
@@ -251,16 +251,13 @@ class GoentAttempt:
         self._witness = witness
         self._scope = anyio.CancelScope()
         self._released = False
-        self._changed = set[int]()  # messages that the witness does not have as they are
+        self._changed = set[int]()  # messages not reported since they changed
 
     def cancel(self) -> None:
         self._scope.cancel()
 
     async def run(self, request: SpawnRequest, over: Callable[[], None] = lambda: None) -> None:
-        """Returns when its turn is over, by itself or not, and nothing of it is left.
-
-        `over` is called in between: before it is closed, which takes a while.
-        """
+        """Spawns a worker, follows its turn, and closes it; `over` is called before closing."""
         worker = await self.spawn(request)
         try:
             await self.follow_turn(worker)
@@ -269,7 +266,7 @@ class GoentAttempt:
             await self.release(worker)
 
     async def follow_turn(self, worker: str, turn: int = 1) -> None:
-        """Returns when this turn is over; what was before it is told again, and passed over."""
+        """Returns when this turn is over; events of earlier turns are ignored."""
         async with self._daemon.events(worker) as events, task_group() as tasks:
             tasks.start_soon(self._report_regularly)
             try:
@@ -285,7 +282,7 @@ class GoentAttempt:
 
     @property
     def failure(self) -> TargetError | None:
-        """Why there is nothing to grade. Work that a verify command refuted can be graded."""
+        """Why there is nothing to grade. Work that failed its verify command can be graded."""
         if self.error:
             return self.error
         ended = self.transcript.ended
@@ -305,17 +302,17 @@ class GoentAttempt:
 
     @property
     def succeeded(self) -> bool:
-        """It has ended well: verified where something was to be verified."""
+        """Whether it completed, and passed its verify commands."""
         return self.transcript.ended is not None and self.transcript.ended.state == "completed"
 
     async def spawn(self, request: SpawnRequest) -> str:
-        # Shielded: one that begins without our hearing its id would work on for nobody.
+        # Shielded: a worker whose id is never received would keep running.
         with anyio.move_on_after(SPAWN_TIMEOUT_S, shield=True):
             spawned = await self._daemon.ask("worker_spawn", request, SpawnReply)
             for warning in spawned.warnings:
                 self._witness.warn(warning)
             return spawned.worker_id
-        message = f"the daemon did not take the task within {SPAWN_TIMEOUT_S:g} s"
+        message = f"the daemon did not accept the task within {SPAWN_TIMEOUT_S:g} s"
         raise TargetError("daemon_silent", message, retryable=True)
 
     async def _listen(self, worker: str, events: AsyncIterator[EventEnvelope], turn: int) -> None:
@@ -386,11 +383,13 @@ class GoentAttempt:
         answer = AnswerRequest(worker_id=worker, permission_id=asked.id, option=option)
         try:
             await self._daemon.ask("worker_answer", answer, AnswerReply)
-        except DaemonRefused as refusal:  # withdrawn meanwhile; what is still wanted is asked anew
-            self._witness.warn(f"the question {asked.id!r} took no answer: {refusal}")
+        except DaemonRefused as refusal:  # withdrawn meanwhile; a pending one is asked again
+            self._witness.warn(
+                f"the permission request {asked.id!r} could not be answered: {refusal}"
+            )
 
     async def _read_to_end(self, events: AsyncIterator[EventEnvelope]) -> None:
-        """What it has spent counts, whoever ended it."""
+        """Reads the remaining events for their usage."""
         try:
             async for told in events:
                 self._add(told)
@@ -412,7 +411,7 @@ class GoentAttempt:
             await self._release_elsewhere(closing)
 
     async def _release_elsewhere(self, closing: CancelRequest) -> None:
-        """Its daemon has ended: the next one has taken it over."""
+        """Closes it through the next daemon, which has taken it over."""
         try:
             async with self._open_daemon() as another:
                 await another.ask("worker_cancel", closing, CancelReply)
@@ -421,7 +420,7 @@ class GoentAttempt:
 
 
 def daemon_failure(trouble: DaemonRefused | DaemonGone) -> TargetError:
-    """Worth another try is what the machine lacks for a moment, and what the next daemon may take."""
+    """Retryable are a lost daemon, and troubles of the environment."""
     if isinstance(trouble, DaemonGone):
         return TargetError("daemon_gone", str(trouble), retryable=True)
     return TargetError("refused", str(trouble), retryable=trouble.kind == "EnvironmentTrouble")

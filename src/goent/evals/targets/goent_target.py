@@ -7,7 +7,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import Annotated, Final
 
 import anyio
 import msgspec
@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from goent.domain.errors import TurnTimeout
 from goent.domain.replies import PromptReply
 from goent.domain.requests import PromptRequest, SpawnRequest
-from goent.domain.types import Method, Preset, Value
+from goent.domain.types import ONE_TURN_METHODS, Method, Preset, Value
 from goent.domain.verification import blank_commands
 from goent.evals.eval_ports import (
     AttemptObserver,
@@ -27,20 +27,31 @@ from goent.evals.eval_ports import (
     DaemonRefused,
     EvalDaemon,
     EvalTarget,
+    ForwardingObserver,
     OpenDaemon,
-    StreamLogFile,
     TargetError,
 )
 from goent.evals.suites import AskPolicy, EvalCase, TargetSpec, prompt_text
 from goent.evals.targets.goent_attempt import GoentAttempt, daemon_failure, suite_usage
-from goent.evals.targets.target_settings import read_target_settings, settings_mistakes
-from goent.evals.traces import PermissionDecision, TokenUsage, Trace, TracedMessage
+from goent.evals.targets.target_kind import TargetKind
+from goent.evals.targets.target_settings import (
+    read_target_settings,
+    setting_names,
+    settings_mistakes,
+)
+from goent.evals.traces import (
+    TokenUsage,
+    Trace,
+    TracedMessage,
+    sum_if_known,
+    sum_usage,
+)
 
 PositiveFloat = Annotated[float, Meta(gt=0)]
 
 
 class RaceCandidate(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who works on it: pins, as in `worker_spawn`. What is left out, the router chooses."""
+    """The worker's pins, as in `worker_spawn`; what is left out, the router chooses."""
 
     subprovider: str | None = None
     model: str | None = None
@@ -53,9 +64,9 @@ class RaceCandidate(Value, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class GoentTargetSettings(RaceCandidate, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The same, and what holds for all candidates of a race. `provider` says `goent`: hence `subprovider`.
+    """The pins of the only worker, or the defaults for all candidates of a `race`.
 
-    A candidate of a race is a table of such pins, or the name of a provider; what it leaves out is as it is for the target.
+    A candidate is a table of pins, or the name of a provider. (`provider` is `goent`, hence `subprovider`.)
     """
 
     permission_policy: AskPolicy = "reject"
@@ -65,54 +76,46 @@ class GoentTargetSettings(RaceCandidate, frozen=True, kw_only=True, forbid_unkno
 
     @property
     def candidates(self) -> tuple[RaceCandidate, ...]:
-        """Those who race, or the only one."""
         usual = msgspec.convert(self, RaceCandidate, from_attributes=True)
         return tuple(_candidate(usual, racer) for racer in self.race) or (usual,)
 
 
 def goent_mistakes(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """What is wrong with the settings of such a target: paths and words."""
     wrong = list(settings_mistakes(settings, GoentTargetSettings))
     yield from wrong
     race = settings.get("race")
     if isinstance(race, list) and len(race) == 1:  # pyright: ignore[reportUnknownArgumentType] (from a file)
-        yield "race", "has one candidate; name at least two, or say `subprovider` instead"
+        yield "race", "has one candidate; name at least two, or set `subprovider` instead"
     if wrong:
         return
-    told = msgspec.convert(dict(settings), GoentTargetSettings, strict=False)
-    for index, reason in blank_commands(told.verify):
+    valid = msgspec.convert(dict(settings), GoentTargetSettings, strict=False)
+    for index, reason in blank_commands(valid.verify):
         yield f"verify[{index}]", reason
-    for number, candidate in enumerate(told.candidates):
+    for number, candidate in enumerate(valid.candidates):
         if candidate.temperature is not None and candidate.method != "api":
             path, which = (f"race[{number}]", "its temperature ") if race else ("temperature", "")
-            yield path, f"{which}is for a model that is called directly; add `method: api`"
+            yield path, f"{which}needs a model that is called directly; add `method: api`"
 
 
 def _candidate(usual: RaceCandidate, racer: RaceCandidate | str) -> RaceCandidate:
     own = RaceCandidate(subprovider=racer) if isinstance(racer, str) else racer
-    # A provider of its own has models of its own.
-    model = own.model if own.subprovider else own.model or usual.model
-    return RaceCandidate(
-        subprovider=own.subprovider or usual.subprovider,
-        model=model,
-        method=own.method or usual.method,
-        permissions=own.permissions or usual.permissions,
-        budget_usd=usual.budget_usd if own.budget_usd is None else own.budget_usd,
-        allow_fallback=usual.allow_fallback if own.allow_fallback is None else own.allow_fallback,
-        allowed_tools=usual.allowed_tools if own.allowed_tools is None else own.allowed_tools,
-        temperature=usual.temperature if own.temperature is None else own.temperature,
-    )
+    if own.subprovider:  # another provider has other models
+        usual = replace(usual, model=None)
+    given = {
+        name: value for name, value in msgspec.structs.asdict(own).items() if value is not None
+    }
+    return replace(usual, **given)
 
 
 def spawn_request(
     attempt: CaseAttempt,
     candidate: RaceCandidate,
-    told: GoentTargetSettings,
+    settings: GoentTargetSettings,
     *,
     cwd: str,
     limit_s: float,
 ) -> SpawnRequest:
-    """What the daemon is asked for. The directory is the attempt's own, so edits in it are allowed."""
+    """The directory is the attempt's own, so edits in it are allowed."""
     return SpawnRequest(
         task=prompt_text(attempt.case),
         provider=candidate.subprovider,
@@ -124,7 +127,7 @@ def spawn_request(
         permissions=candidate.permissions or "edit",
         budget_usd=candidate.budget_usd,
         timeout_s=limit_s,
-        verify=told.verify,
+        verify=settings.verify,
         allow_fallback=candidate.allow_fallback,
         allowed_tools=candidate.allowed_tools,
         temperature=candidate.temperature,
@@ -133,7 +136,6 @@ def spawn_request(
 
 
 def prompt_request(attempt: CaseAttempt, worker: str) -> PromptRequest:
-    """The next turn of a worker that has had one."""
     return PromptRequest(
         worker_id=worker, prompt=prompt_text(attempt.case), files=_case_files(attempt.case)
     )
@@ -144,11 +146,11 @@ def _case_files(case: EvalCase) -> tuple[str, ...]:
     return tuple(dict.fromkeys(map(str, files)))
 
 
-class RacerObserver:
-    """The witness of one racer. Messages are told of whoever has most; what is spent, of all together."""
+class RacerObserver(ForwardingObserver):
+    """Observes one racer: reports the messages of the racer with most of them, and the usage of all."""
 
     def __init__(self, witness: AttemptObserver, all_: "list[RacerObserver]") -> None:
-        self._witness = witness
+        super().__init__(witness)
         self._racers = all_
         self.messages: dict[int, TracedMessage] = {}
         self.spending: RaceSpending | None = None
@@ -161,61 +163,43 @@ class RacerObserver:
             return
         fresh = {number: message} if ahead is self else self.messages
         for each, whole in fresh.items():
-            self._witness.message(each, whole)
+            super().message(each, whole)
 
     def usage_changed(self, usage: TokenUsage | None, cost_usd: float | None) -> None:
         self.spending = RaceSpending(usage=usage, cost_usd=cost_usd)
         in_all = total_spending([one.spending for one in self._racers if one.spending])
-        self._witness.usage_changed(in_all.usage, in_all.cost_usd)
+        super().usage_changed(in_all.usage, in_all.cost_usd)
 
     def _leader(self) -> "RacerObserver":
         return max(self._racers, key=lambda one: len(one.messages))
 
-    def permission_decided(self, decision: PermissionDecision) -> None:
-        self._witness.permission_decided(decision)
-
-    def log_started(self, chosen: StreamLogFile) -> None:
-        self._witness.log_started(chosen)
-
-    def warn(self, text: str) -> None:
-        self._witness.warn(text)
-
 
 class RaceSpending(Value, frozen=True, kw_only=True):
-    """`cost_usd` is None where the price of something is not known."""
+    """`cost_usd` is None if a part of it is unknown."""
 
     usage: TokenUsage | None = None
     cost_usd: float | None = None
 
 
 def total_spending(spent: Sequence[RaceSpending]) -> RaceSpending:
-    used = [one.usage for one in spent if one.usage]
-    costs = [one.cost_usd for one in spent if one.cost_usd is not None]
     return RaceSpending(
-        usage=TokenUsage(
-            input=sum(one.input for one in used),
-            output=sum(one.output for one in used),
-            cached=sum(one.cached for one in used),
-            reasoning=sum(one.reasoning for one in used),
-        )
-        if used
-        else None,
-        cost_usd=sum(costs) if costs and len(costs) == len(spent) else None,
+        usage=sum_usage(one.usage for one in spent),
+        cost_usd=sum_if_known([one.cost_usd for one in spent]) if spent else None,
     )
 
 
 async def run_race(
     racers: Sequence[GoentAttempt], requests: Sequence[SpawnRequest]
 ) -> GoentAttempt:
-    """Who has won. The others have been given up; if none stands, one whose work can at least be graded.
+    """Returns the first to succeed, and cancels the others; if none does, one that can be graded.
 
-    Raises a racer's `TargetError` if there is nothing to grade: the first one that is worth another try.
+    Otherwise raises a racer's `TargetError`: the first that is retryable, if there is one.
     """
-    standing: list[GoentAttempt] = []
+    succeeded: list[GoentAttempt] = []
 
     def over(racer: GoentAttempt) -> None:
-        if racer.succeeded and not standing:
-            standing.append(racer)
+        if racer.succeeded and not succeeded:
+            succeeded.append(racer)
             for other in racers:
                 if other is not racer:
                     other.cancel()
@@ -232,7 +216,7 @@ async def run_race(
         for racer, request in zip(racers, requests, strict=True):
             group.start_soon(run, racer, request)
     gradable = (racer for racer in racers if racer.failure is None)
-    winner = next(chain(standing, gradable), None)
+    winner = next(chain(succeeded, gradable), None)
     if winner is None:
         failures = [racer.failure for racer in racers if racer.failure]
         raise next((failure for failure in failures if failure.retryable), failures[0])
@@ -240,15 +224,15 @@ async def run_race(
 
 
 def race_spending(racers: Sequence[GoentAttempt]) -> RaceSpending:
-    """All of them together; of one that began and told of no call, nobody knows what it cost."""
-    tellings = [racer.transcript for racer in racers if racer.transcript.spawned]
+    """The total; unknown if a racer was spawned and reported no call."""
+    begun = [racer.transcript for racer in racers if racer.transcript.spawned]
     return total_spending(
-        [RaceSpending(usage=suite_usage(one.usage), cost_usd=one.cost) for one in tellings]
+        [RaceSpending(usage=suite_usage(one.usage), cost_usd=one.cost) for one in begun]
     )
 
 
 def winner_trace(winner: GoentAttempt, racers: Sequence[GoentAttempt]) -> Trace:
-    """The winner's trace, with what all of them have spent."""
+    """The winner's trace, with the usage of all racers."""
     spent = race_spending(racers)
     calls = [racer.transcript.llm_calls or 0 for racer in racers]
     return replace(
@@ -263,7 +247,7 @@ def winner_trace(winner: GoentAttempt, racers: Sequence[GoentAttempt]) -> Trace:
 async def folder_copies(
     of: Path, count: int, scratch: Path | None = None
 ) -> AsyncGenerator[tuple[Path, ...]]:
-    """As many copies of a directory, in a folder in `scratch` that is gone in the end."""
+    """Temporary copies of a directory, in `scratch`."""
     folder = TemporaryDirectory(prefix="goent-race-", dir=scratch, ignore_cleanup_errors=True)
     try:
         made = tuple(Path(folder.name) / str(number) for number in range(1, count + 1))
@@ -272,11 +256,11 @@ async def folder_copies(
         yield made
     finally:
         with anyio.CancelScope(shield=True):
-            await run_sync(folder.cleanup)  # whole workspaces: others go on meanwhile
+            await run_sync(folder.cleanup)  # whole workspaces take a while
 
 
 async def replace_contents(copy: Path, home: Path) -> None:
-    """The directory is as the copy is. It stays the same one: somebody may stand in it."""
+    """Moves the copy's entries into the directory, which stays: a process may have it as its cwd."""
     await run_sync(_replace_contents, copy, home)
 
 
@@ -291,7 +275,7 @@ def _replace_contents(copy: Path, home: Path) -> None:
 
 
 def with_moved_paths(trace: Trace, copy: Path, home: Path) -> Trace:
-    """Paths in the copy, as they are called at home."""
+    """The trace with paths in the copy replaced by those in the directory."""
     written = msgspec.json.encode(trace).replace(_json_path(copy), _json_path(home))
     return msgspec.json.decode(written, type=Trace)
 
@@ -300,15 +284,15 @@ def _json_path(path: Path) -> bytes:
     return msgspec.json.encode(str(path))[1:-1]
 
 
-WORKER_MARGIN_S = 3.0  # a worker ends its turn by itself before we cut it off,
-LONG_LIMIT_S = 10.0  # if it has as long as this
+WORKER_MARGIN_S = 3.0  # a worker ends its turn by itself before it is cancelled,
+LONG_LIMIT_S = 10.0  # if the limit is at least this long
 
 
 class GoentTarget:
-    """The port `Target`, by a worker for each attempt, or several that race. Each is closed in the end."""
+    """Evaluates a worker per attempt, or several that race; each is closed in the end."""
 
     def __init__(self, spec: TargetSpec, meet: OpenDaemon, *, scratch: Path | None = None) -> None:
-        """Whoever races does so in a folder in `scratch`."""
+        """Races take place in a folder in `scratch`."""
         self._settings = read_target_settings(spec, GoentTargetSettings)
         self._open_daemon = meet
         self._scratch = scratch
@@ -322,7 +306,7 @@ class GoentTarget:
 
     @asynccontextmanager
     async def conversation(self, attempt: CaseAttempt) -> AsyncGenerator[EvalTarget]:
-        """One worker for all turns. Only where it is one: see `evals/runner/trial_plan.py`."""
+        """One worker for all turns; a race cannot have one (see `conversation_obstacle`)."""
         try:
             async with self._open_daemon() as daemon:
                 talking = _GoentConversation(self._settings, daemon, self._open_daemon)
@@ -388,27 +372,29 @@ class GoentTarget:
 
 
 class _GoentConversation:
-    """The port `Target`, for the turns of one attempt: the first spawns the worker, the others prompt it."""
+    """The turns of one attempt: the first spawns the worker, the others prompt it."""
 
-    def __init__(self, told: GoentTargetSettings, daemon: EvalDaemon, meet: OpenDaemon) -> None:
-        self._told = told
+    def __init__(self, settings: GoentTargetSettings, daemon: EvalDaemon, meet: OpenDaemon) -> None:
+        self._settings = settings
         self._daemon = daemon
         self._meet = meet
         self._worker = ""
         self._last: GoentAttempt | None = None
 
     async def invoke(self, attempt: CaseAttempt, witness: AttemptObserver) -> Trace:
-        with _time_limit(self._told, attempt) as limit:
-            working = GoentAttempt(self._daemon, self._meet, self._told.permission_policy, witness)
+        with _time_limit(self._settings, attempt) as limit:
+            working = GoentAttempt(
+                self._daemon, self._meet, self._settings.permission_policy, witness
+            )
             turn = 1
             if self._worker:
                 asked = prompt_request(attempt, self._worker)
                 turn = (await self._daemon.ask("worker_prompt", asked, PromptReply)).turn
             else:
-                (candidate,) = self._told.candidates
+                (candidate,) = self._settings.candidates
                 cwd = str(attempt.cwd)
                 request = spawn_request(
-                    attempt, candidate, self._told, cwd=cwd, limit_s=_worker_limit(limit)
+                    attempt, candidate, self._settings, cwd=cwd, limit_s=_worker_limit(limit)
                 )
                 self._worker = await working.spawn(request)
             self._last = working
@@ -423,9 +409,9 @@ class _GoentConversation:
 
 
 @contextmanager
-def _time_limit(told: GoentTargetSettings, attempt: CaseAttempt) -> Generator[float]:
-    """So many seconds at most; what goes wrong is the attempt's failure."""
-    limit = min(told.timeout_seconds or attempt.timeout_s, attempt.timeout_s)
+def _time_limit(settings: GoentTargetSettings, attempt: CaseAttempt) -> Generator[float]:
+    """Limits the attempt's time, and turns errors into `TargetError`."""
+    limit = min(settings.timeout_seconds or attempt.timeout_s, attempt.timeout_s)
     try:
         with anyio.move_on_after(limit) as scope:
             yield limit
@@ -445,3 +431,23 @@ def _worker_limit(limit: float) -> float:
 
 def _timeout_error(limit: float) -> TargetError:
     return TargetError("timeout", f"the worker took longer than {limit:g} s")
+
+
+def _conversation_obstacle(spec: TargetSpec) -> str:
+    method = spec.settings.get("method")
+    if spec.settings.get("race"):
+        return "lets several workers race, and a conversation is with one: remove `race`"
+    if method in ONE_TURN_METHODS:
+        return f"works by the method {method!r}, which has one turn: name another `method`"
+    return ""
+
+
+GOENT_KIND: Final = TargetKind(
+    name="goent",
+    setting_names=setting_names(GoentTargetSettings),
+    mistakes=goent_mistakes,
+    open=lambda spec, tools: GoentTarget(spec, tools.open_daemon, scratch=tools.scratch),
+    harmless=frozenset({"subprovider", "model", "method", "timeout_seconds", "race"}),
+    is_agent=True,
+    conversation_obstacle=_conversation_obstacle,
+)

@@ -24,11 +24,11 @@ from goent.evals.workspaces.workspace_folders import RunFolder, drop_folder, kee
 from goent.git.git_command import Git
 from goent.git.workspace_maker import check_origin, copy_files
 
-SHOWN_TAIL: Final = 500  # characters of what a failed hook said
+SHOWN_TAIL: Final = 500  # characters of a failed hook's output
 
 
 class HookInput(Value, frozen=True, kw_only=True):
-    """What a hook reads on standard input. Before and after all cases there is no case."""
+    """What a hook reads on standard input. `before_all` and `after_all` have no case."""
 
     workspace_path: str
     eval_run_id: str
@@ -54,10 +54,7 @@ async def run_hook(
     *,
     most_s: float | None = None,
 ) -> str:
-    """What went wrong, in words; nothing if it did not.
-
-    It runs in the workspace, or where it says, and can write in the workspace alone.
-    """
+    """Runs a hook, and returns what went wrong, or ''. It can write only in the workspace."""
     limit = hook.timeout_s if most_s is None else min(hook.timeout_s, most_s)
     shown = f"{name} ({shlex.join(hook.command)[:200]})"
     order = SuiteCommand(
@@ -72,22 +69,22 @@ async def run_hook(
     except (WorkerCrashed, ValueError) as error:  # a zero byte in a word is a ValueError
         return f"{shown}: {error}"
     done = ran.completed
-    said = (done.errors or done.output)[-SHOWN_TAIL:].strip() or "it said nothing"
+    output = (done.errors or done.output)[-SHOWN_TAIL:].strip() or "no output"
     if done.exit is None:
-        return f"{shown} did not end within {limit:g} s, and was ended: {said}"
+        return f"{shown} took longer than {limit:g} s: {output}"
     hint = f"\n{ran.hint}" if ran.hint else ""
-    return f"{shown} ended with {done.exit}: {said}{hint}" if done.exit else ""
+    return f"{shown} ended with {done.exit}: {output}{hint}" if done.exit else ""
 
 
 KeepPolicy = Literal["always", "failure", "never"]
 
 FILES_FOLDER: Final = "work"
 RECORD_FOLDER: Final = "record.git"
-HURRIED_HOOK_S: Final = 10.0  # for a tear-down when somebody wants the run to end
+HURRIED_HOOK_S: Final = 10.0  # for a tear-down hook of a cancelled run
 
 
 class AttemptWorkspace:
-    """The port `Space`: the directory of one attempt. `begun`: its set-up may have left something."""
+    """The directory of one attempt."""
 
     def __init__(self, folder: Path, git: Git, warn: Callable[[str], None]) -> None:
         self.folder = folder
@@ -101,8 +98,8 @@ class AttemptWorkspace:
         try:
             return await self.record.changes()
         except (GoentError, OSError) as error:
-            self._warn(f"what changed in {str(self.path)!r} cannot be told: {error}")
-            return f"[what changed cannot be told: {error}]\n"
+            self._warn(f"the changes in {str(self.path)!r} are unknown: {error}")
+            return f"[the changes are unknown: {error}]\n"
 
     def mark_passed(self) -> None:
         self.has_passed = True
@@ -115,7 +112,7 @@ class AttemptWorkspace:
 
 
 class UnusedWorkspace:
-    """The port `Space` for who looks at no directory: it has a name, and is never made."""
+    """Stands for the directory of a target that uses none; it is never made."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -128,14 +125,14 @@ class UnusedWorkspace:
 
 
 class _PreparedWorkspace(Value, frozen=True, kw_only=True):
-    """What attempts begin with; `files` if something was done to them before all."""
+    """What attempts start from; `files` if a `before_all` hook prepared them."""
 
     origin: CloneOrigin | None = None
     files: Path | None = None
 
 
 class AttemptWorkspaces:
-    """The port `AttemptDirectories`. It exists only inside `open_workspaces`."""
+    """Makes the directories of a run. Use it by `open_workspaces`."""
 
     def __init__(
         self,
@@ -185,13 +182,13 @@ class AttemptWorkspaces:
                 await self._tear_down(case, space, ended=ended)
 
     def _with_path(self, error: TargetError, space: AttemptWorkspace) -> TargetError:
-        """With the place where it can be looked at; a copy that found no room makes some."""
+        """Adds the path of a workspace that is kept."""
         if self._keep == "never" or not space.is_set_up:
             return error
         return TargetError(error.kind, f"{error}; see {str(space.path)!r}")
 
     async def close(self, *, hurry: bool) -> None:
-        """What comes after all, then only what is to be kept is left."""
+        """Runs `after_all` hooks, and removes what is not kept."""
         for hook, files in self._prepared_hooks:
             await self._run_teardown_hook(
                 "after_all", hook, hook_input(files, self._run_id), hurry=hurry
@@ -207,7 +204,7 @@ class AttemptWorkspaces:
             await copy_files(ready.files, space.path)
         else:
             await self._fill(spec, ready.origin, space)
-        if ready.origin:  # what runs before expects the repository that was asked for
+        if ready.origin:  # hooks expect the repository
             if ready.files:
                 await space.record.commit_baseline(begins, ready.origin)
             await anyio.to_thread.run_sync(space.record.link_repository)
@@ -220,7 +217,7 @@ class AttemptWorkspaces:
         await anyio.to_thread.run_sync(space.record.link_repository)
 
     async def _prepare(self, spec: WorkspaceSpec) -> _PreparedWorkspace:
-        """Once for all cases of a suite that begin alike."""
+        """Runs once for all cases of a suite with the same workspace."""
         origin = await self._origins.of(spec.repository, spec.ref) if spec.repository else None
         if not spec.before_all and not spec.after_all:
             return _PreparedWorkspace(origin=origin)
@@ -289,10 +286,9 @@ async def open_workspaces(
     idle: Collection[str] = (),
     warn: Callable[[str], None] = lambda _: None,
 ) -> AsyncGenerator[AttemptWorkspaces]:
-    """Directories for the attempts of one run, where `commands` expects them.
+    """Opens the directories for the attempts of one run.
 
-    `commands` runs the hooks; git gets the same environment. `idle` are targets that look at no
-    directory. `warn` is told what fails after an attempt.
+    `commands` runs the hooks; git gets the same environment. `idle` are targets that need no directory.
     """
     spaces = AttemptWorkspaces(commands, run_id=run_id, keep=keep, idle=idle, warn=warn)
     hurry = True

@@ -1,7 +1,7 @@
 """Checks out the commit an attempt starts from, and records in a private git what changed since.
 
-The record lies beside the directory, not in it: whatever an agent does to the `.git` that it finds,
-and whatever the user's git is set to, the comparison is with what was there before.
+The record is beside the directory, not in it: neither the agent's own commits nor the user's git settings
+change the comparison.
 """
 
 import os
@@ -27,7 +27,7 @@ V = TypeVar("V")
 
 
 class OncePerKey(Generic[K, V]):
-    """By key. Who comes while it is being made waits; what has failed has failed for all."""
+    """Makes a value once per key; a failure is the same for all."""
 
     def __init__(self) -> None:
         self._made: dict[K, V | GoentError] = {}
@@ -42,19 +42,19 @@ class OncePerKey(Generic[K, V]):
                     self._made[key] = error
             made = self._made[key]
         if isinstance(made, GoentError):
-            raise made.with_traceback(None)  # it is raised often, and would grow
+            raise made.with_traceback(None)  # otherwise it grows with each raise
         return made
 
 
 FETCH_TIMEOUT_S: Final = 600.0
 NO_REPOSITORY: Final = (
-    "{folder!r} is in no git repository; use `template` for a folder that is none, or run `git init` "
-    "there and make a first commit"
+    "{folder!r} is not in a git repository; use `template` for a plain folder, or run `git init` there "
+    "and make a first commit"
 )
 
 
 class CloneOrigin(Value, frozen=True, kw_only=True):
-    """A commit of a repository that is on this machine; `folder` is the run's own copy of a remote one."""
+    """A commit of a local repository; `folder` is the run's copy of a remote one."""
 
     repository: Path
     commit: str
@@ -62,7 +62,7 @@ class CloneOrigin(Value, frozen=True, kw_only=True):
 
 
 class CloneOrigins:
-    """A repository elsewhere is fetched once for a run; one that is here is read where it is."""
+    """Finds commits. A remote repository is fetched once per run; a local one is read in place."""
 
     def __init__(self, run: RunFolder, git: Git) -> None:
         self._run = run
@@ -71,7 +71,7 @@ class CloneOrigins:
         self._found: OncePerKey[tuple[str, str], CloneOrigin] = OncePerKey()
 
     async def of(self, repository: str, ref: str) -> CloneOrigin:
-        """Raises a `GoentError` that says which repository or commit is not there."""
+        """Raises a `GoentError` for a missing repository or commit."""
         return await self._found.get((repository, ref), lambda: self._look(repository, ref))
 
     async def _look(self, repository: str, ref: str) -> CloneOrigin:
@@ -96,8 +96,8 @@ def is_local(repository: str) -> bool:
     return Path(repository).is_dir()
 
 
-LARGEST_DIFF: Final = 1024 * 1024  # bytes of a diff that are told
-LARGEST_SHOWN_FILE: Final = "1m"  # of a file whose lines are told
+LARGEST_DIFF: Final = 1024 * 1024  # bytes of a diff
+LARGEST_SHOWN_FILE: Final = "1m"  # a larger one counts as binary
 BRANCH: Final = "refs/heads/main"
 _GIT_CONFIG: Final = "[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = false\n"
 _ISOLATED_ENV: Final = {  # neither the user's settings and ignored files, nor the machine's
@@ -141,24 +141,24 @@ class ChangeRecord:
         self._base = _EMPTY_TREE
 
     async def check_out(self, origin: CloneOrigin) -> None:
-        """Let the directory be filled with the files of a commit."""
+        """Fills the directory with the files of a commit."""
         await self._begin(origin)
         await self._do("read-tree", "-u", "--reset", origin.commit)
         self._base = origin.commit
 
     async def commit_baseline(self, message: str, origin: CloneOrigin | None = None) -> None:
-        """The files as they are now are what it begins with."""
+        """Makes the current files the baseline."""
         if not self._folder.exists():
             await self._begin(origin)
         await self._add()
-        said = _CONTROL.sub("?", message)
-        await self._do("commit", "--quiet", "--allow-empty", "--message", said)
+        text = _CONTROL.sub("?", message)
+        await self._do("commit", "--quiet", "--allow-empty", "--message", text)
         self._base = (self._folder / BRANCH).read_text().strip()
 
     def link_repository(self) -> None:
-        """Let whoever works there find a repository of its own, with that beginning as its commit.
+        """Gives the directory a repository of its own, with the baseline as its commit.
 
-        One that is there already stays. It borrows our objects and can change none of them.
+        An existing one stays. The new one borrows the record's objects and cannot change them.
         """
         inner = self._top / ".git"
         if inner.exists() or inner.is_symlink():
@@ -167,7 +167,7 @@ class ChangeRecord:
         shutil.copy2(self._folder / "index", inner / "index")
 
     async def changes(self) -> str:
-        """A unified diff since the beginning, with what is new, gone and binary."""
+        """A unified diff since the baseline, with new, deleted and binary files."""
         if not self._folder.exists():
             if not any(self._top.iterdir()):
                 return ""
@@ -189,7 +189,7 @@ class ChangeRecord:
         )
 
     async def _add(self) -> str:
-        """All files, those of repositories inside as well; what could not be read, in git's words."""
+        """Adds all files, those of inner repositories too. Returns git's errors for unreadable ones."""
         left_out, index = "", self._folder / "index"
         for _ in range(_DEEPEST_REPOSITORY):
             answer, adding = await add_all(self._git, index, settings=_GIT_SETTINGS, env=self._env)
@@ -199,7 +199,7 @@ class ChangeRecord:
             inner = [found[1] or found[2] for found in _INNER_REPOSITORY.finditer(answer.errors)]
             if not inner:
                 break
-            # git looks into a repository inside if it knows a file there: this one it forgets again.
+            # git descends into an inner repository if the index has a file there; it drops this one again.
             known = (
                 f"0 {_NO_OBJECT}\t{name}\n100644 {_EMPTY_FILE} 0\t{name}/.goent\n" for name in inner
             )
@@ -218,7 +218,7 @@ class ChangeRecord:
 
 
 def read_diff(path: Path) -> str:
-    """The beginning of a diff, up to a whole line, and how much of it there would be."""
+    """The beginning of a diff, up to a whole line, and its full size."""
     size = path.stat().st_size
     with path.open("rb") as file:
         told = file.read(LARGEST_DIFF)
@@ -230,7 +230,7 @@ def read_diff(path: Path) -> str:
 
 
 def _make_git_folder(folder: Path, commit: str, borrowed: Path | None) -> None:
-    """A git directory, which needs no process; it looks for objects in another one as well."""
+    """Makes a git directory without a process; it borrows the objects of another."""
     for part in ("objects/info", "objects/pack", "refs/heads", "refs/tags"):
         (folder / part).mkdir(parents=True)
     (folder / "HEAD").write_text(f"ref: {BRANCH}\n")

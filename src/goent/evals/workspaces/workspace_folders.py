@@ -1,11 +1,7 @@
 """Creates, keeps and removes the folders of a run, and its scratch space.
 
-Each run has a folder below the root, and holds a lock in it for as long as it lives. Whoever comes
-next removes what runs without a holder left behind, but for attempts that were to be kept: those
-stay for two weeks.
-
-In a folder that the run holds for as long as it lives. What a killed one left there, prompts and answers
-among it, is removed by the next.
+Each run locks its folder for as long as it lives. The next run removes what killed ones left behind,
+prompts and answers included, except attempts that were to be kept: those stay for two weeks.
 """
 
 import os
@@ -27,21 +23,20 @@ from goent.system.project_folders import state_dir
 from goent.system.project_lock import take_lock
 
 RUN_PREFIX: Final = "run-"
-KEPT_MARKER: Final = "kept"  # a file that says so
+KEPT_MARKER: Final = "kept"  # marks a folder to keep
 KEPT_S: Final = 14 * 24 * 3600.0
-INCOMPLETE_S: Final = 3600.0  # a folder without a lock may be somebody's who is just beginning
+INCOMPLETE_S: Final = 3600.0  # a folder without a lock may be a run that is just starting
 _LOCK: Final = "lock"
 _TRIES: Final = 10
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 def workspaces_root(environ: Mapping[str, str]) -> Path:
-    """The usual place, for the user alone. Not made yet."""
     return state_dir(environ) / "evals" / "workspaces"
 
 
 class RunFolder:
-    """The folder of one run. It is there once something is to be in it."""
+    """The folder of one run, made on first use."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -51,7 +46,7 @@ class RunFolder:
         self._numbers = count(1)
 
     async def new(self, name: str) -> Path:
-        """An empty folder of the run, called somehow like that. Raises `EnvironmentTrouble`."""
+        """Makes an empty folder with a name like this. Raises `EnvironmentTrouble`."""
         async with self._creation:
             if self._folder is None:
                 self._folder, self._lock = await anyio.to_thread.run_sync(
@@ -66,7 +61,7 @@ class RunFolder:
         return folder
 
     async def close(self) -> None:
-        """Remove what is not to be kept."""
+        """Removes what is not kept."""
         if self._folder is not None and self._lock is not None:
             await anyio.to_thread.run_sync(_clear, self._folder)
             os.close(self._lock)
@@ -74,12 +69,12 @@ class RunFolder:
 
 
 def keep_folder(folder: Path) -> None:
-    """Let a folder of a run outlive it."""
+    """Marks a folder to outlive its run."""
     (folder / KEPT_MARKER).touch()
 
 
 async def drop_folder(folder: Path, *parts: Path) -> None:
-    """Remove a folder of a run; `parts` are what it holds if it was never used."""
+    """Removes a folder of a run; `parts` are what it holds if it was never used."""
     try:
         for part in (*parts, folder):
             part.rmdir()  # cheap: most attempts leave nothing, and no thread is needed
@@ -94,11 +89,11 @@ def _make_run_folder(root: Path) -> tuple[Path, int]:
         for _ in range(_TRIES):
             folder = Path(mkdtemp(prefix=RUN_PREFIX, dir=root))
             held = take_lock(folder, _LOCK)
-            if held is not None:  # else somebody who sweeps was faster, and takes it away
+            if held is not None:  # otherwise another run is removing it
                 return folder, held
     except OSError as error:
         raise _unusable_error(root, error) from None
-    raise EnvironmentTrouble(f"{str(root)!r}: others remove every folder that is made there")
+    raise EnvironmentTrouble(f"{str(root)!r}: other processes remove every folder in it")
 
 
 def _sweep(root: Path) -> None:
@@ -115,7 +110,7 @@ def _sweep(root: Path) -> None:
 
 
 def _clear(folder: Path) -> None:
-    """The lock goes last: until then the folder has a holder."""
+    """Removes the lock last, so that the folder stays locked until then."""
     with suppress(FileNotFoundError):
         for entry in list(folder.iterdir()):
             if entry.name != _LOCK and not _is_kept(entry):
@@ -134,19 +129,18 @@ def _is_kept(entry: Path) -> bool:
 
 def _unusable_error(folder: Path, error: OSError) -> EnvironmentTrouble:
     return EnvironmentTrouble(
-        f"no workspace can be made at {str(folder)!r}: {error.strerror}. Make room there, or make it "
+        f"cannot make a workspace at {str(folder)!r}: {error.strerror}. Make room there, or make it "
         "writable; XDG_STATE_HOME moves it"
     )
 
 
 def scratch_root(environ: Mapping[str, str]) -> Path:
-    """The usual place, for the user alone. Not made yet."""
     return state_dir(environ) / "evals" / "scratch"
 
 
 @asynccontextmanager
 async def open_scratch(root: Path) -> AsyncGenerator[Path]:
-    """A folder of this run's own, gone in the end. Raises `EnvironmentTrouble`."""
+    """A temporary folder for this run. Raises `EnvironmentTrouble`."""
     run = RunFolder(root)
     try:
         yield await run.new("scratch")
