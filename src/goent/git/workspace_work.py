@@ -227,7 +227,7 @@ WorkspaceState = Literal["unmerged", "merged", "clean", "broken"]
 
 
 class WorkspaceVerdict(Value, frozen=True, kw_only=True):
-    """`commit` is where the branch is; `spent` that nothing is lost if all of it goes."""
+    """`commit` is where the branch is; `is_disposable` means nothing is lost if all of it is removed."""
 
     state: WorkspaceState
     commit: str = ""
