@@ -203,7 +203,7 @@ def project_opener(tmp_path: Path) -> OpenProject:
                 verifier=verifier,
                 healths=healths,
                 router=router,
-                lessons=OutcomeRecorder(feed, history),
+                outcomes=OutcomeRecorder(feed, history),
                 level=a_sandbox(tmp_path).level,
                 workspaces=workspaces,
             )

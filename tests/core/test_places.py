@@ -255,7 +255,7 @@ async def test_a_worker_of_a_killed_go_ent_has_its_work_kept(
         await pause.reached.wait()
         await project.feed.commit()
         life = project.orchestrator.living_workers[worker]
-        life._shared.feed.append = _nothing  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue] (a kill cannot be had otherwise in one process)
+        life._services.feed.append = _nothing  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue] (a kill cannot be had otherwise in one process)
         repository.git("update-ref", "-d", f"refs/heads/go-ent/solo/{worker}")
     async with open_project(ScriptedDriver(lambda _: [])) as project:
         told = await result(project, worker)

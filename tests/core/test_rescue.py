@@ -32,7 +32,7 @@ from goent.testing.driver import Pause, ScriptedDriver, ScriptedMove, ScriptedSe
 from goent.workers.worker_failover import (
     CONTINUE_PROMPT,
     LOOK_FIRST_WARNING,
-    MOST_FAILOVERS,
+    MAX_FAILOVERS,
     TASK_HEADING,
 )
 
@@ -193,7 +193,7 @@ async def test_the_moves_of_a_turn_are_bounded(open_project: OpenProject) -> Non
     driver = Fragile([EDIT, CRASH], healthy=frozenset())
     async with open_project(driver, providers=ALL) as project:
         result = await finished(project)
-        assert (result.state, len(result.failovers)) == ("failed", MOST_FAILOVERS)
+        assert (result.state, len(result.failovers)) == ("failed", MAX_FAILOVERS)
         assert result.failure and result.failure.kind == "worker_crashed"
         assert [spec.provider.name for spec in driver.opened] == ["glm", "spare", "second"]
         assert driver.opened[-1].resume is None, "a session that failed twice is left"

@@ -22,7 +22,7 @@ async def spawned(project: Project) -> str:
 def as_if_killed(project: Project, worker: str) -> None:
     """A daemon that is killed writes nothing more: its worker stays open in the journal."""
     life = project.orchestrator.living_workers[worker]
-    life._shared.feed.append = _nothing  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue] (a kill cannot be had otherwise in one process)
+    life._services.feed.append = _nothing  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue] (a kill cannot be had otherwise in one process)
 
 
 async def _nothing(*_: object) -> None: ...
@@ -139,7 +139,9 @@ async def test_a_worker_that_was_closed_before_it_began_is_not_starting_for_ever
         worker = await spawned(project)
         born = (await project.events(worker))[0]
         await project.feed.append("w-early", born)
-        await project.feed.append("w-early", WorkerClosed(reason="the journal refused it"))
+        await project.feed.append(
+            "w-early", WorkerClosed(reason="the journal could not be written")
+        )
         await project.feed.commit()
         waited = await project.ask("worker_wait", worker_ids=["w-early"], timeout_s=10)
         assert isinstance(waited, WaitReply) and not waited.timed_out

@@ -459,10 +459,10 @@ async def test_a_turn_that_its_go_ent_died_in_says_that_the_look_is_lost(
         await project.feed.append(worker, TurnStarted(turn=2, prompt="more"))
         await project.feed.commit()
         life = project.orchestrator.living_workers[worker]
-        life._shared.feed.append = _nothing  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue] (a kill cannot be had otherwise in one process)
+        life._services.feed.append = _nothing  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue] (a kill cannot be had otherwise in one process)
     async with open_project(ScriptedDriver(lambda _: [DONE])) as project:
         told = await result(project, worker)
-    assert any("go-ent ended in the middle of the turn" in note for note in told.notes)
+    assert any("go-ent stopped during the turn" in note for note in told.notes)
 
 
 async def _nothing(*_: object) -> None: ...

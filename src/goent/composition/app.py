@@ -124,7 +124,7 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                 verifier=verifier,
                 healths=calls.healths,
                 router=router,
-                lessons=OutcomeRecorder(feed, history),
+                outcomes=OutcomeRecorder(feed, history),
                 workspaces=workspaces,
                 level=around.surroundings.sandbox.level,
             )

@@ -419,7 +419,7 @@ class DaemonServer:
         )
 
     def _busy(self) -> bool:
-        busy = any(life.busy for life in self._app.orchestrator.living_workers.values())
+        busy = any(living.busy for living in self._app.orchestrator.living_workers.values())
         return busy or self._app.evaluations.under_way
 
     def _stop(self, *, if_idle: bool, handover: bool) -> bool:

@@ -261,7 +261,7 @@ CLOCK_TOLERANCE_S = 0.01  # seconds that the clock of a file system may be behin
 LARGEST_FILE = 1024 * 1024  # bytes of a file in which lines are looked for
 NOT_LOOKED_AT = "the files were not looked at before the turn"
 TOO_LATE = f"looking at the files took longer than {LOOK_TIMEOUT_S:g} s"
-BASELINE_LOST = "go-ent ended in the middle of the turn, and how the files were before it is lost"
+BASELINE_LOST = "go-ent stopped during the turn, so its changes cannot be determined"
 
 StartTask = Callable[[Callable[[], Coroutine[None, None, None]]], None]
 
