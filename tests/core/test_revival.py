@@ -99,7 +99,7 @@ async def test_a_call_that_was_under_way_is_counted_as_one_of_unknown_cost(
         await project.feed.append(worker, TurnStarted(turn=2, prompt="more"))
         await project.feed.commit()
         call = StartedCall(id="c1", worker=worker, backend="moonshot", model="glm-4")
-        await project.books.call_started(call, unsized)
+        await project.calls.books.call_started(call, unsized)
         as_if_killed(project, worker)
     async with open_project(ScriptedDriver(lambda _: [say("again")])) as project:
         result = await project.ask("worker_result", worker_id=worker)

@@ -367,7 +367,7 @@ class DaemonServer:
         async with self._loading:
             if self._mcp is None:
                 server = await anyio.to_thread.run_sync(import_module, "goent.mcp.server")
-                self._mcp = server.McpFrontend(self._app.operations, self._app.enquiries)
+                self._mcp = server.McpFrontend(self._app.operations, self._app.queries)
         assert self._mcp, "just made"
         return self._mcp
 

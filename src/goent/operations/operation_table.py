@@ -269,7 +269,7 @@ class Operations:
     def __init__(  # noqa: PLR0913 (whoever answers something)
         self,
         orchestrator: Orchestrator,
-        enquiries: WorkerQueries,
+        queries: WorkerQueries,
         providers: ProviderQueries,
         recommending: Recommender,
         *,
@@ -282,7 +282,7 @@ class Operations:
         self._workers = orchestrator
         self.swarms = swarms
         calls = SwarmOperations(swarms, merger)
-        self._queries = enquiries
+        self._queries = queries
         self._providers = providers
         self._recommender = recommending
         self.calls_in_progress = 0

@@ -316,14 +316,14 @@ class SwarmManager:
         settings: Callable[[], Settings],
         feed: Feed,
         orchestrator: Orchestrator,
-        enquiries: WorkerQueries,
+        queries: WorkerQueries,
         workspaces: WorkspaceManager,
         joiner: WorkJoiner,
     ) -> None:
         self._settings = settings
         self._feed = feed
         self._workers = orchestrator
-        self._queries = enquiries
+        self._queries = queries
         self._workspaces = workspaces
         self._joiner = joiner
         self._group: TaskGroup | None = None
