@@ -27,7 +27,8 @@ from goent.operations.operation_table import explain_bad_argument
         ),
         (CostsRequest, {"by": "hour"}, "by: 'hour' is none of provider, model, worker, day"),
         (CostsRequest, {"per": "day"}, "there is no argument 'per', only by, project_only"),
-        (SpawnRequest, {}, "Object missing required field `task`"),
+        (SpawnRequest, {}, "the argument 'task' is missing"),
+        (SpawnRequest, {"task": "x", "timeout_s": 0}, "timeout_s: expected float > 0.0"),
     ],
 )
 def test_where_there_is_a_choice_it_is_told(
