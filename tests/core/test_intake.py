@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
         ({"task": "x", "cwd": "a\0b"}, "cannot be used"),
         ({"task": "x", "cwd": "~nobody-here/x"}, "cannot be used"),
         ({"task": "x", "files": ["f" * 5000]}, "do not exist"),
-        ({}, "the argument 'task' is missing"),
+        ({}, "task: is missing"),
         ({"task": "x", "permissions": "root"}, "'root' is none of readonly, ask"),
     ],
 )

@@ -145,7 +145,7 @@ async def test_without_outcomes_the_report_says_so(open_project: OpenProject) ->
     async with open_project(ScriptedDriver(lambda _: WORK)) as project:
         report = await learned(project)
     assert (report.outcomes, report.classes, report.lookback.tasks) == (0, (), 0)
-    assert "no task has told anything yet" in report.notes[0]
+    assert "no outcomes yet" in report.notes[0]
 
 
 async def test_every_turn_leaves_what_came_of_it(open_project: OpenProject, tmp_path: Path) -> None:

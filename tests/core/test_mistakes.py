@@ -27,8 +27,9 @@ from goent.operations.operation_table import explain_bad_argument
         ),
         (CostsRequest, {"by": "hour"}, "by: 'hour' is none of provider, model, worker, day"),
         (CostsRequest, {"per": "day"}, "there is no argument 'per', only by, project_only"),
-        (SpawnRequest, {}, "the argument 'task' is missing"),
-        (SpawnRequest, {"task": "x", "timeout_s": 0}, "timeout_s: expected float > 0.0"),
+        (SpawnRequest, {}, "task: is missing"),
+        (SpawnRequest, {"task": "x", "timeout_s": -1}, "timeout_s: must be more than 0, not -1"),
+        (SpawnRequest, {"task": 5}, "task: expected text, not 5"),
     ],
 )
 def test_where_there_is_a_choice_it_is_told(
@@ -36,4 +37,4 @@ def test_where_there_is_a_choice_it_is_told(
 ) -> None:
     with pytest.raises(msgspec.ValidationError) as raised:
         msgspec.convert(given, request_, strict=False)
-    assert explain_bad_argument(raised.value, request_) == said
+    assert explain_bad_argument(raised.value, request_, given) == said

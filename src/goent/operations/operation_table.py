@@ -11,6 +11,7 @@ import anyio
 import msgspec
 from msgspec.structs import replace
 
+from goent.config.settings_tree import describe_validation_error
 from goent.domain.errors import RequestError
 from goent.domain.evaluation_messages import (
     EvalCompareRequest,
@@ -173,7 +174,8 @@ class Operations:
             try:
                 asked = msgspec.convert(arguments, request, strict=False)
             except msgspec.ValidationError as error:
-                raise RequestError(f"{name}: {explain_bad_argument(error, request)}") from None
+                why = explain_bad_argument(error, request, arguments)
+                raise RequestError(f"{name}: {why}") from None
             await self._queries.recall(asked)
             if self._head_start and caller.name == "mcp":
                 self._head_start.on_request(name, asked)
@@ -391,12 +393,12 @@ BAD_CHOICE: Final = re.compile(
     r"Invalid enum value (?P<value>.+) - at `\$\.(?P<field>\w+)`", re.DOTALL
 )
 UNKNOWN_FIELD: Final = re.compile(r"Object contains unknown field `(?P<field>.+)`$", re.DOTALL)
-MISSING_FIELD: Final = re.compile(r"Object missing required field `(?P<field>.+)`$", re.DOTALL)
-BAD_VALUE: Final = re.compile(r"(?P<what>.+) - at `\$\.?(?P<field>.+)`$", re.DOTALL)
 
 
-def explain_bad_argument(error: msgspec.ValidationError, request: type[msgspec.Struct]) -> str:
-    """The decoder's complaint in plain words, with the possible values or names."""
+def explain_bad_argument(
+    error: msgspec.ValidationError, request: type[msgspec.Struct], arguments: object
+) -> str:
+    """Which argument is wrong and why, with the possible values or names."""
     message = str(error)
     fields = {field.name: field.type for field in msgspec.structs.fields(request)}
     if (found := BAD_CHOICE.match(message)) and found["field"] in fields:
@@ -404,12 +406,8 @@ def explain_bad_argument(error: msgspec.ValidationError, request: type[msgspec.S
         return f"{found['field']}: {found['value']} is none of {choices}"
     if found := UNKNOWN_FIELD.match(message):
         return f"there is no argument {found['field']!r}, only {', '.join(fields)}"
-    if found := MISSING_FIELD.match(message):
-        return f"the argument {found['field']!r} is missing"
-    if found := BAD_VALUE.match(message):
-        what = found["what"].replace("`", "")
-        return f"{found['field']}: {what[0].lower()}{what[1:]}"
-    return message
+    path, why = describe_validation_error(error, arguments)
+    return f"{path.lstrip('.')}: {why}" if path else why
 
 
 def _choices(kind: object) -> list[str]:
