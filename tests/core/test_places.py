@@ -77,7 +77,7 @@ async def test_a_worker_that_changed_nothing_leaves_nothing(
         worker = await spawn(project, isolation="worktree")
         await wait(project, worker)
         await project.ask("worker_cancel", worker_id=worker, close=True)
-        assert (await result(project, worker)).notes == ("it changed no file",)
+        assert (await result(project, worker)).notes == ("it changed no files",)
     assert await project.workspaces.list_kept() == []
     assert repository.git("branch", "--list", "go-ent/*") == ""
 
@@ -227,7 +227,7 @@ async def test_a_worker_has_what_was_named_for_it(
         assert (own / ".env").read_text() == "COLOUR=green\n"
         assert (own / ".gitignore").exists(), "uncommitted as it is"
         assert (await result(project, worker)).files == ()
-        with pytest.raises(RequestError, match="for a folder of its own"):
+        with pytest.raises(RequestError, match="need a folder of its own"):
             await spawn(project, uncommitted=True)
 
 

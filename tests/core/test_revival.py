@@ -104,7 +104,7 @@ async def test_a_call_that_was_under_way_is_counted_as_one_of_unknown_cost(
     async with open_project(ScriptedDriver(lambda _: [say("again")])) as project:
         result = await project.ask("worker_result", worker_id=worker)
         assert isinstance(result, Result) and result.cost_usd is None
-        assert "the cost of 1 of 1 model calls is not known" in result.notes[0]
+        assert "the cost of 1 of 1 model calls is unknown" in result.notes[0]
         costs = await project.ask("cost_report", by="provider")
         assert isinstance(costs, Costs)
         assert [(line.key, line.calls, line.unknown_calls) for line in costs.rows] == [

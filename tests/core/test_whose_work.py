@@ -112,7 +112,7 @@ async def test_what_changed_while_no_command_ran_is_not_the_workers(
         repository.write("app.txt", "by hand\n")
         at.go_on.set()
         (told,) = await ended(project, worker)
-        assert "1 more files changed meanwhile" in await project.queries.whole_output(worker)
+        assert "1 other file changed meanwhile" in await project.queries.whole_output(worker)
     assert [file.path for file in told.files] == ["src.txt"]
     assert told.also_changed == (AlsoChanged(path="app.txt"),)
 
