@@ -72,6 +72,20 @@ from goent.workers.worker import Roster, Worker
 from goent.workers.worker_failover import FailoverPlanner
 from goent.workers.worker_turn import WorkerServices, WorkerTerms
 
+ID_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # without 0, 1, i, l, o: people type ids
+SHUTDOWN_S = 15.0  # seconds that workers have to end at shutdown
+DIED_IN_TURN = Failure(
+    kind="daemon_died",
+    message="go-ent stopped during the turn; the work done so far is in place",
+    retryable=True,
+)
+SESSION_RESUMES = ". The next prompt continues in the same session"
+DIED_BEFORE_TURN = Failure(
+    kind="daemon_died",
+    message="go-ent stopped before the worker had begun: nothing was done. Spawn it again",
+    retryable=True,
+)
+
 
 class OutcomeRecorder:
     """Adds finished tasks to the history, for forecasts and routing in all projects."""
@@ -112,76 +126,6 @@ def outcome_sample(view: WorkerView) -> TaskSample | None:
         failure=view.failure.kind if view.failure and not view.moved_to else None,
         place=history_place(view.id, view.started_at),
     )
-
-
-DIED_IN_TURN = Failure(
-    kind="daemon_died",
-    message="go-ent stopped during the turn; the work done so far is in place",
-    retryable=True,
-)
-SESSION_RESUMES = ". The next prompt continues in the same session"
-DIED_BEFORE_TURN = Failure(
-    kind="daemon_died",
-    message="go-ent stopped before the worker had begun: nothing was done. Spawn it again",
-    retryable=True,
-)
-
-
-async def end_lost_turn(
-    view: WorkerView, calls: Sequence[UsageReported], feed: Feed, places: WorkerFolders
-) -> None:
-    """Fail the turn that was running, or due, when the daemon died. `calls` were never settled."""
-    failure = DIED_IN_TURN if view.turn else DIED_BEFORE_TURN
-    if view.turn and view.token:
-        failure = replace(failure, message=failure.message + SESSION_RESUMES)
-    if not view.turn:
-        await feed.append(view.id, TurnStarted(turn=1, prompt=view.spawned.task))
-    for call in calls:
-        await feed.append(view.id, call)
-    if view.turn and (workspace := view.spawned.workspace):
-        prompt = view.spawned.task
-        for event in await places.keep_unfinished(workspace, prompt, view.id):
-            await feed.append(view.id, event)
-    elif view.turn and may_write(view):
-        await feed.append(view.id, FilesChanged(unseen=BASELINE_LOST))
-    ended = TurnEnded(
-        turn=view.turn or 1,
-        state="failed",
-        evidence=evidence(replace(view, state="failed")),
-        failure=failure,
-    )
-    await feed.append(view.id, ended)
-
-
-def resume_spec(view: WorkerView, settings: Settings, methods: Collection[Method]) -> WorkerSpec:
-    """The spec that reopens its session. Raises a `GoentError` if it cannot be reopened."""
-    if not view.token:
-        raise WorkerIsClosed("it has no session to resume")
-    spawned = view.spawned
-    pin = Pin(provider=spawned.backend, model=spawned.model, method=spawned.method)
-    route = choose_pinned(pin, settings, tuple(methods))
-    fallbacks = tuple(p for p in settings.providers if p.name in spawned.fallbacks)
-    route = replace(route, fallbacks=fallbacks)
-    return replace(new_spec(view.id, route, spawned, settings), resume=view.token, asked=view.asked)
-
-
-def new_spec(worker: str, route: Route, spawned: WorkerSpawned, settings: Settings) -> WorkerSpec:
-    cwd = Path(spawned.cwd)
-    return WorkerSpec(
-        id=worker,
-        cwd=cwd,
-        provider=route.provider,
-        method=route.method,
-        rules=rules_for(spawned.permissions, settings.permissions.rules, below_checkout(cwd)),
-        dedicated=spawned.isolation == "dedicated",
-        fallbacks=route.fallbacks,
-        allowed_tools=spawned.allowed_tools,
-        temperature=spawned.temperature,
-    )
-
-
-ID_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # without 0, 1, i, l, o: people type ids
-SHUTDOWN_S = 15.0  # seconds that workers have to end at shutdown
 
 
 class Orchestrator:
@@ -479,3 +423,56 @@ def _sandbox_warnings(level: SandboxLevel | None) -> tuple[str, ...]:
     if level is None or level.name != "none":
         return ()
     return (f"no sandbox: this worker's commands can do what your account can ({level.reason})",)
+
+
+async def end_lost_turn(
+    view: WorkerView, calls: Sequence[UsageReported], feed: Feed, places: WorkerFolders
+) -> None:
+    """Fail the turn that was running, or due, when the daemon died. `calls` were never settled."""
+    failure = DIED_IN_TURN if view.turn else DIED_BEFORE_TURN
+    if view.turn and view.token:
+        failure = replace(failure, message=failure.message + SESSION_RESUMES)
+    if not view.turn:
+        await feed.append(view.id, TurnStarted(turn=1, prompt=view.spawned.task))
+    for call in calls:
+        await feed.append(view.id, call)
+    if view.turn and (workspace := view.spawned.workspace):
+        prompt = view.spawned.task
+        for event in await places.keep_unfinished(workspace, prompt, view.id):
+            await feed.append(view.id, event)
+    elif view.turn and may_write(view):
+        await feed.append(view.id, FilesChanged(unseen=BASELINE_LOST))
+    ended = TurnEnded(
+        turn=view.turn or 1,
+        state="failed",
+        evidence=evidence(replace(view, state="failed")),
+        failure=failure,
+    )
+    await feed.append(view.id, ended)
+
+
+def resume_spec(view: WorkerView, settings: Settings, methods: Collection[Method]) -> WorkerSpec:
+    """The spec that reopens its session. Raises a `GoentError` if it cannot be reopened."""
+    if not view.token:
+        raise WorkerIsClosed("it has no session to resume")
+    spawned = view.spawned
+    pin = Pin(provider=spawned.backend, model=spawned.model, method=spawned.method)
+    route = choose_pinned(pin, settings, tuple(methods))
+    fallbacks = tuple(p for p in settings.providers if p.name in spawned.fallbacks)
+    route = replace(route, fallbacks=fallbacks)
+    return replace(new_spec(view.id, route, spawned, settings), resume=view.token, asked=view.asked)
+
+
+def new_spec(worker: str, route: Route, spawned: WorkerSpawned, settings: Settings) -> WorkerSpec:
+    cwd = Path(spawned.cwd)
+    return WorkerSpec(
+        id=worker,
+        cwd=cwd,
+        provider=route.provider,
+        method=route.method,
+        rules=rules_for(spawned.permissions, settings.permissions.rules, below_checkout(cwd)),
+        dedicated=spawned.isolation == "dedicated",
+        fallbacks=route.fallbacks,
+        allowed_tools=spawned.allowed_tools,
+        temperature=spawned.temperature,
+    )
