@@ -27,6 +27,8 @@ from goent.providers.provider_health import account_id
 from goent.system.daemon_environment import WORKER_PASS, WORKER_SOCKET, fingerprint
 from goent.system.project_folders import project_key, project_state_dir
 
+log = logging.getLogger(__name__)
+
 ALLOWED_METHODS: Final = frozenset(
     {"worker_status", "worker_output", "worker_result", "worker_wait", "watch"}
 )
@@ -93,9 +95,6 @@ def _workers_named(params: object) -> set[str]:
     except msgspec.ValidationError:
         return set()
     return {*about.worker_ids, *filter(None, (about.worker_id,))}
-
-
-log = logging.getLogger(__name__)
 
 
 class Project:

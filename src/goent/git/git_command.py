@@ -58,6 +58,8 @@ HALF_MADE_WORKTREE: Final = re.compile(r"failed to read .*/worktrees/")
 FILTER_FAILED: Final = re.compile("(?:clean|smudge) filter '.*' failed")
 DISK_FULL: Final = ("No space left on device", "Disk quota exceeded")
 IDENTITY: Final = {"NAME": "go-ent", "EMAIL": "go-ent@localhost"}
+IsTrusted = Callable[[Path], bool]  # whether the repository at a path may run its own programs
+_PLAIN: Final = re.compile(r"[^\x00-\x1f\x7f]*")
 
 
 class GitFailed(RequestError):
@@ -74,9 +76,6 @@ class GitAnswer(Value, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         return os.fsdecode(self.output).strip()
-
-
-IsTrusted = Callable[[Path], bool]  # whether the repository at a path may run its own programs
 
 
 def trust_none(repository: Path) -> bool:  # noqa: ARG001 (as `IsTrusted` is)
@@ -289,9 +288,6 @@ async def read_objects(
 def readable_path(path: bytes) -> str:
     r"""A path as text; bytes that are not UTF-8 are shown as `\xe9`."""
     return path.decode("utf-8", "backslashreplace")
-
-
-_PLAIN: Final = re.compile(r"[^\x00-\x1f\x7f]*")
 
 
 def shell_quoted(path: bytes) -> str:

@@ -24,6 +24,7 @@ from goent.git.work_survey import Survey, lay_out_attributes, survey_pieces
 
 HEADS: Final = "refs/heads/"
 MAX_NAMES: Final = 3  # changed files that a message lists
+SurveyKey = tuple[str, str, tuple[WorkPiece, ...]]  # repository, base and pieces
 
 
 async def publish_branch(git: Git, branch: str, commit: str, replaces: str | None) -> None:
@@ -133,9 +134,6 @@ def _changed_names(status: bytes) -> str:
     names = [readable_path(each[3:]) for each in status.split(b"\0") if each]
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     return ", ".join(names[:MAX_NAMES]) + more
-
-
-SurveyKey = tuple[str, str, tuple[WorkPiece, ...]]  # repository, base and pieces
 
 
 class GitMerging:

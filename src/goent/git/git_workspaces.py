@@ -29,6 +29,9 @@ from goent.git.workspace_work import WorkspaceVerdict, judge_workspace
 MAX_FILES: Final = 50_000
 WALK_S: Final = 3.0
 GIT: Final = ".git"
+# Without looking into submodules, where another configuration applies.
+STATUS = ("status", "--porcelain", "--ignore-submodules=dirty")
+OWN_SETTINGS = ".goent"  # not work
 
 
 class FileStates(Value, frozen=True, kw_only=True):
@@ -79,11 +82,6 @@ def _file_state(entry: os.DirEntry[bytes]) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_size, found.st_mtime_ns
-
-
-# Without looking into submodules, where another configuration applies.
-STATUS = ("status", "--porcelain", "--ignore-submodules=dirty")
-OWN_SETTINGS = ".goent"  # not work
 
 
 class GitWorkspaces:

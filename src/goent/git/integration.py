@@ -27,6 +27,8 @@ from goent.git.trial_merge import (
 from goent.git.work_survey import Clash, Survey, piece_side, read_conflicts
 
 SEARCH_STEPS: Final = 20_000
+MAX_ROUNDS: Final = 12  # choices to try
+MERGED_NAME: Final = "merged work"
 
 
 class MergeChoice:
@@ -128,10 +130,6 @@ def set_bits(number: int) -> Iterator[int]:
         low = number & -number
         yield low.bit_length() - 1
         number ^= low
-
-
-MAX_ROUNDS: Final = 12  # choices to try
-MERGED_NAME: Final = "merged work"
 
 
 class MergeStep(Value, frozen=True, kw_only=True):

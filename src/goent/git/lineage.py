@@ -15,6 +15,12 @@ from goent.domain.workspace import WorkPiece
 from goent.git.git_command import Git, GitFailed
 from goent.proc.concurrency import run_both
 
+DIFF_COMMAND: Final = (
+    *("diff-tree", "--stdin", "--always", "-r", "-z"),
+    *("--raw", "--no-renames", "--no-ext-diff"),
+)
+PiecePair = tuple[int, int]  # numbers of two pieces, neither of which contains the other
+
 
 class Ancestry:
     """Commits that descend from a root, with their parents.
@@ -138,12 +144,7 @@ def parse_changed_files(output: bytes) -> list[ChangedFiles]:
     return [ChangedFiles(changes) for changes in found]
 
 
-DIFF_COMMAND: Final = (
-    *("diff-tree", "--stdin", "--always", "-r", "-z"),
-    *("--raw", "--no-renames", "--no-ext-diff"),
-)
 PieceChanges = Mapping[tuple[str, int], ChangedFiles]  # by base commit and piece
-PiecePair = tuple[int, int]  # numbers of two pieces, neither of which contains the other
 
 
 class Lineage:

@@ -91,6 +91,14 @@ _WORD: Final = re.compile(
     rb"(?<![a-z0-9-])(?:" + "|".join(sorted(set(_NAMES))).encode() + rb")(?![a-z0-9-])"
 )
 _CONTINUED: Final = re.compile(rb"\\\r?\n")
+MAX_INCLUDED: Final = 50
+# A partial clone: git fetches missing objects by itself, even for a log.
+_PARTIAL: Final = re.compile(rb"promisor|partialclone")
+# These can make a fetch run a program.
+_FETCHES: Final = re.compile(
+    rb"sshcommand|gitproxy|askpass|alternaterefscommand|variant|uploadpack|vcs|helper|allow"
+)
+_INCLUDED: Final = re.compile(rb"\bpath\s*=\s*(.+)", re.IGNORECASE)
 
 
 class ConfigEntry(Value, frozen=True, kw_only=True):
@@ -303,16 +311,6 @@ def _text_or_empty(path: Path) -> bytes:
     with suppress(OSError):
         return read_plain(path, MAX_BYTES)
     return b""
-
-
-MAX_INCLUDED: Final = 50
-# A partial clone: git fetches missing objects by itself, even for a log.
-_PARTIAL: Final = re.compile(rb"promisor|partialclone")
-# These can make a fetch run a program.
-_FETCHES: Final = re.compile(
-    rb"sshcommand|gitproxy|askpass|alternaterefscommand|variant|uploadpack|vcs|helper|allow"
-)
-_INCLUDED: Final = re.compile(rb"\bpath\s*=\s*(.+)", re.IGNORECASE)
 
 
 def git_acts(*folders: Path) -> tuple[Act, ...]:

@@ -30,6 +30,8 @@ MEMORY: Final = Path("/dev/shm")  # noqa: S108 (only a private folder in it)
 TRIES: Final = 10
 PAUSE: Final = 0.05
 MIN_FREE_BYTES: Final = 2**30  # required there; some containers have very little
+SCRATCH: Final = "scratch"
+ORIGIN: Final = "repository"  # a file beside the checkout with the repository's path
 
 
 class ScratchArea(Value, frozen=True, kw_only=True):
@@ -144,10 +146,6 @@ def _as_git_path(path: Path) -> str:
         return text
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
-
-
-SCRATCH: Final = "scratch"
-ORIGIN: Final = "repository"  # a file beside the checkout with the repository's path
 
 
 @asynccontextmanager

@@ -24,6 +24,33 @@ USAGE_ERROR: Final = 129  # git's exit code for an unknown option
 TIMEOUT_S: Final = 300.0
 MAX_PROCESSES: Final = 4  # in parallel
 PAIRS_PER_PROCESS: Final = 32  # pairs that justify another process
+CommitPair = tuple[str, str]
+MAX_HUNKS: Final = 8  # per file
+MAX_LINES: Final = 30  # per side of a hunk
+MAX_LINE_CHARS: Final = 200  # characters of a line
+MAX_DETAIL_CHARS: Final = 600
+CONFLICT: Final = "CONFLICT"
+LINK_MODES: Final = frozenset({"120000", "160000"})  # a symlink, a submodule
+# By a part of git's keyword; the first match counts.
+KINDS_BY_WORD: Final[Mapping[str, ConflictKind]] = {
+    "rename": "rename",
+    "directory": "rename",
+    "modify/delete": "delete_modify",
+    "modes": "mode",
+    "submodule": "mode",
+    "binary": "binary",
+}
+# Of several kinds at one path, the first of these.
+KIND_RANKS: Final[tuple[ConflictKind, ...]] = ("rename", "delete_modify", "mode", "binary")
+FileTexts = Mapping[bytes, bytes]
+MAX_FILES: Final = 20
+STEPS_BY_KIND: Final[Mapping[ConflictKind, str]] = {
+    "hunk_conflict": "edit it to contain both changes, without markers; then `git add -- {path}`",
+    "delete_modify": "`git rm -- {path}` to delete it, or edit and `git add -- {path}` to keep it",
+    "rename": "choose one name: `git add -- NAME` for the one to keep, `git rm -- {path}` for the other",
+    "binary": "`git checkout --ours -- {path}` (merged) or `--theirs` ({task}); then `git add -- {path}`",
+    "mode": "`git checkout --ours -- {path}` (merged) or `--theirs` ({task}); then `git add -- {path}`",
+}
 
 
 class ConflictStage(Value, frozen=True, kw_only=True):
@@ -49,9 +76,6 @@ class MergeTrial(Value, frozen=True, kw_only=True):
     tree: str
     stages: tuple[ConflictStage, ...] = ()
     remarks: tuple[MergeRemark, ...] = ()
-
-
-CommitPair = tuple[str, str]
 
 
 async def try_merges(
@@ -133,25 +157,6 @@ def _remarks(fields: Iterator[bytes]) -> Iterator[MergeRemark]:
         yield MergeRemark(paths=paths, word=next(fields).decode(), text=next(fields))
 
 
-MAX_HUNKS: Final = 8  # per file
-MAX_LINES: Final = 30  # per side of a hunk
-MAX_LINE_CHARS: Final = 200  # characters of a line
-MAX_DETAIL_CHARS: Final = 600
-CONFLICT: Final = "CONFLICT"
-LINK_MODES: Final = frozenset({"120000", "160000"})  # a symlink, a submodule
-# By a part of git's keyword; the first match counts.
-KINDS_BY_WORD: Final[Mapping[str, ConflictKind]] = {
-    "rename": "rename",
-    "directory": "rename",
-    "modify/delete": "delete_modify",
-    "modes": "mode",
-    "submodule": "mode",
-    "binary": "binary",
-}
-# Of several kinds at one path, the first of these.
-KIND_RANKS: Final[tuple[ConflictKind, ...]] = ("rename", "delete_modify", "mode", "binary")
-
-
 class MergeSide(Value, frozen=True, kw_only=True):
     """One side of a merge: its commit, its name in hunks, and its tasks."""
 
@@ -165,9 +170,6 @@ class PathConflict(Value, frozen=True, kw_only=True):
 
     path: bytes
     conflict: Conflict
-
-
-FileTexts = Mapping[bytes, bytes]
 
 
 def files_with_hunks(trial: MergeTrial) -> list[bytes]:
@@ -282,16 +284,6 @@ def _detail(remarks: list[MergeRemark], ours: MergeSide, theirs: MergeSide) -> s
     for side in (ours, theirs):
         text = text.replace(side.commit, side.name)
     return text if len(text) <= MAX_DETAIL_CHARS else f"{text[:MAX_DETAIL_CHARS]}…"
-
-
-MAX_FILES: Final = 20
-STEPS_BY_KIND: Final[Mapping[ConflictKind, str]] = {
-    "hunk_conflict": "edit it to contain both changes, without markers; then `git add -- {path}`",
-    "delete_modify": "`git rm -- {path}` to delete it, or edit and `git add -- {path}` to keep it",
-    "rename": "choose one name: `git add -- NAME` for the one to keep, `git rm -- {path}` for the other",
-    "binary": "`git checkout --ours -- {path}` (merged) or `--theirs` ({task}); then `git add -- {path}`",
-    "mode": "`git checkout --ours -- {path}` (merged) or `--theirs` ({task}); then `git add -- {path}`",
-}
 
 
 def merge_instructions(

@@ -27,6 +27,7 @@ from goent.git.trial_merge import (
 )
 
 ATTRIBUTES_FILE: Final = b".gitattributes"
+MAX_PAIRS: Final = 6  # pairs that an overlap lists
 
 
 async def lay_out_attributes(git: Git, commit: str, paths: Iterable[bytes], folder: Path) -> None:
@@ -49,9 +50,6 @@ def _folders_above(path: bytes) -> Iterable[bytes]:
 def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
-
-
-MAX_PAIRS: Final = 6  # pairs that an overlap lists
 
 
 class Survey:

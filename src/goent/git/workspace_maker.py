@@ -40,6 +40,23 @@ from goent.git.workspace_records import (
 from goent.git.workspace_work import install_index
 from goent.git.worktrees import remove_tree
 
+COPY_REPOSITORIES: Final = "copied"
+EMPTY_COMMIT: Final = "refs/go-ent/nothing"  # a commit without files, for new worktrees
+FICLONE: Final = 0x40049409  # Linux: share two files' blocks until one is written
+# The same files make the same commit, in every worker's copy.
+FIXED_IDENTITY: Final = {
+    "GIT_AUTHOR_DATE": "@0 +0000",
+    "GIT_COMMITTER_DATE": "@0 +0000",
+    "GIT_AUTHOR_NAME": "go-ent",
+    "GIT_COMMITTER_NAME": "go-ent",
+    "GIT_AUTHOR_EMAIL": "go-ent@localhost",
+    "GIT_COMMITTER_EMAIL": "go-ent@localhost",
+}
+FIRST_MESSAGE: Final = "The folder as it was"
+UNDO_TIMEOUT_S = 30.0  # seconds to remove an unfinished workspace
+SUBMODULE_WARNING = "uncommitted changes inside submodules are not included: commit them there"
+UNCOMMITTED_MESSAGE = "The uncommitted changes that workers start with"
+
 
 def check_carry(carry: Sequence[str], found: Checkout) -> None:
     """Raise for carried files that are missing, or not in the checkout."""
@@ -150,21 +167,6 @@ def is_folder_of_its_own(submodule: Path) -> bool:
     return (submodule / ".git").exists()
 
 
-COPY_REPOSITORIES: Final = "copied"
-EMPTY_COMMIT: Final = "refs/go-ent/nothing"  # a commit without files, for new worktrees
-FICLONE: Final = 0x40049409  # Linux: share two files' blocks until one is written
-# The same files make the same commit, in every worker's copy.
-FIXED_IDENTITY: Final = {
-    "GIT_AUTHOR_DATE": "@0 +0000",
-    "GIT_COMMITTER_DATE": "@0 +0000",
-    "GIT_AUTHOR_NAME": "go-ent",
-    "GIT_COMMITTER_NAME": "go-ent",
-    "GIT_AUTHOR_EMAIL": "go-ent@localhost",
-    "GIT_COMMITTER_EMAIL": "go-ent@localhost",
-}
-FIRST_MESSAGE: Final = "The folder as it was"
-
-
 def repository_for(root: Path, origin: Path) -> Path:
     """The private repository for copies of a folder."""
     digest = hashlib.sha256(os.fsencode(origin)).hexdigest()[:16]
@@ -267,11 +269,6 @@ def _copy_file(origin: bytes, to: bytes) -> None:
         except OSError:  # another file system, or not supported
             shutil.copyfileobj(source, target, 2**20)
     shutil.copystat(origin, to)
-
-
-UNDO_TIMEOUT_S = 30.0  # seconds to remove an unfinished workspace
-SUBMODULE_WARNING = "uncommitted changes inside submodules are not included: commit them there"
-UNCOMMITTED_MESSAGE = "The uncommitted changes that workers start with"
 
 
 class WorkspaceMaker:

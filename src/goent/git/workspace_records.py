@@ -18,6 +18,7 @@ PRIVATE: Final = 0o700
 SOLO_GROUP: Final = "solo"  # the group of workers that are in no swarm
 MERGED_BRANCH: Final = "merged"  # the name of a group's merged work
 SAFE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
+RECORD_SUFFIX = ".json"
 
 
 def worker_branch(group: str, worker: str) -> str:
@@ -55,9 +56,6 @@ def check_free(path: Path) -> None:
 def is_own_folder(path: str) -> bool:
     """Whether it is a real folder, not a link."""
     return Path(path).is_dir() and not Path(path).is_symlink()
-
-
-RECORD_SUFFIX = ".json"
 
 
 class WorkspaceRecord(Value, frozen=True, kw_only=True):

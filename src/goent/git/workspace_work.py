@@ -20,6 +20,10 @@ from goent.git.git_command import Git, readable_path
 from goent.git.tree_snapshot import SUBMODULE_MODE, GitFolder, TreeSnapshot, commit_tree
 from goent.git.workspace_records import MERGED_BRANCH, WorkspaceRecord, is_own_folder
 
+MAX_WARNING_CHARS = 300  # of git's message in a warning
+MAX_FILES = 2000  # that are listed in the journal
+WorkspaceState = Literal["unmerged", "merged", "clean", "broken"]
+
 
 class CommitChanges(Value, frozen=True, kw_only=True):
     """`inner` are new repositories inside, of which git keeps only the commit id."""
@@ -73,10 +77,6 @@ def _file_change(field: bytes, rest: Iterator[bytes]) -> FileChange:
 
 def _count(digits: bytes) -> int | None:
     return None if digits == b"-" else int(digits)
-
-
-MAX_WARNING_CHARS = 300  # of git's message in a warning
-MAX_FILES = 2000  # that are listed in the journal
 
 
 class BranchTip(Value, frozen=True, kw_only=True):
@@ -218,9 +218,6 @@ def _inner_warning(path: str) -> str:
         f"{path!r} is a git repository of its own: its files are not on the branch, only in the "
         "workspace's folder"
     )
-
-
-WorkspaceState = Literal["unmerged", "merged", "clean", "broken"]
 
 
 class WorkspaceVerdict(Value, frozen=True, kw_only=True):

@@ -95,6 +95,12 @@ MESSAGE_NOT_PASSED: Final = (
     "open: if the rejection ends its turn, the next worker_prompt includes the message; if not, "
     "say it there"
 )
+BAD_CHOICE: Final = re.compile(
+    r"Invalid enum value (?P<value>.+) - at `\$\.(?P<field>\w+)`", re.DOTALL
+)
+UNKNOWN_FIELD: Final = re.compile(r"Object contains unknown field `(?P<field>.+)`$", re.DOTALL)
+RECENT_WORKERS: Final = 3  # of the project; the next task will probably run like these
+OPENCODE_METHOD: Final[Method] = "acp"
 
 
 async def _ignore_progress(_: Status, __: str) -> None: ...
@@ -389,12 +395,6 @@ def _by_name(*operations: Operation) -> Mapping[str, Operation]:
     return {operation.name: operation for operation in operations}
 
 
-BAD_CHOICE: Final = re.compile(
-    r"Invalid enum value (?P<value>.+) - at `\$\.(?P<field>\w+)`", re.DOTALL
-)
-UNKNOWN_FIELD: Final = re.compile(r"Object contains unknown field `(?P<field>.+)`$", re.DOTALL)
-
-
 def explain_bad_argument(
     error: msgspec.ValidationError, request: type[msgspec.Struct], arguments: object
 ) -> str:
@@ -415,10 +415,6 @@ def _choices(kind: object) -> list[str]:
     if get_origin(kind) is Literal:
         return [str(value) for value in get_args(kind)]
     return [choice for part in get_args(kind) for choice in _choices(part)]
-
-
-RECENT_WORKERS: Final = 3  # of the project; the next task will probably run like these
-OPENCODE_METHOD: Final[Method] = "acp"
 
 
 class HeadStart:

@@ -19,6 +19,10 @@ NO_PROVIDER: Final = (
     "no provider is configured: run `go-ent init` and edit .goent/providers.yaml, set a "
     "key such as ANTHROPIC_API_KEY, or log in with `opencode auth login`"
 )
+Tier = Literal["haiku", "sonnet"]
+TIERS: Final[tuple[Tier, ...]] = get_args(Tier)
+_SMALL_COMPLEXITIES: Final = frozenset({"trivial", "simple"})
+_UNKNOWN_COST: Final = Decimal("Infinity")
 
 
 def choose_pinned(
@@ -167,13 +171,6 @@ def none_configured(settings: Settings) -> str:
 
 def _provider_names(settings: Settings) -> str:
     return ", ".join(p.name for p in settings.providers)
-
-
-Tier = Literal["haiku", "sonnet"]
-
-TIERS: Final[tuple[Tier, ...]] = get_args(Tier)
-_SMALL_COMPLEXITIES: Final = frozenset({"trivial", "simple"})
-_UNKNOWN_COST: Final = Decimal("Infinity")
 
 
 def tier_for(classification: Classification) -> Tier:

@@ -28,6 +28,27 @@ LARGE_REFACTORING: Final = 40  # lines
 MIN_CONFIDENCE: Final = 0.6  # of the type, to rely on it alone
 UNKNOWN_COST: Final = Decimal("Infinity")
 NO_FORECAST: Final = Forecast(p50_usd=None, p90_usd=None, source="estimate")
+_FAST_WORDS: Final = frozenset(
+    {
+        *("haiku", "flash", "mini", "nano", "small", "lite"),
+        *("fast", "turbo", "instant", "simple", "quick"),
+    }
+)
+_WORD_BREAK: Final = re.compile("[^a-z0-9]+")
+_ALL_ROUNDERS: Final = ("sonnet", "glm", "kimi", "deepseek")
+_HINTS_BY_TYPE: Final = {
+    "implement": ("implementation", "implement", "feature", "coding"),
+    "fix": ("fix", "bug", "debug"),
+    "refactor": ("refactor",),
+    "documentation": ("doc",),
+    "test": ("test",),
+    "format": ("format", "lint"),
+    "analyze": ("analy", "research", "explain"),
+    "review": ("review",),
+}
+_BULK_WORDS: Final = ("mass_file", "multi_file", "bulk")
+_MANY_FILES: Final = 5
+UNCONFIGURED_DEFAULT: Final = "no default provider configured"
 
 
 class Expense(Value, frozen=True, kw_only=True):
@@ -167,29 +188,6 @@ class MethodChoice:
         """Whether go-ent can call the model itself; it cannot use OpenCode's own logins."""
         backend = self._settings.backends.get(provider.backend)
         return "api" in self._methods and backend is not None and backend.base_url is not None
-
-
-_FAST_WORDS: Final = frozenset(
-    {
-        *("haiku", "flash", "mini", "nano", "small", "lite"),
-        *("fast", "turbo", "instant", "simple", "quick"),
-    }
-)
-_WORD_BREAK: Final = re.compile("[^a-z0-9]+")
-_ALL_ROUNDERS: Final = ("sonnet", "glm", "kimi", "deepseek")
-_HINTS_BY_TYPE: Final = {
-    "implement": ("implementation", "implement", "feature", "coding"),
-    "fix": ("fix", "bug", "debug"),
-    "refactor": ("refactor",),
-    "documentation": ("doc",),
-    "test": ("test",),
-    "format": ("format", "lint"),
-    "analyze": ("analy", "research", "explain"),
-    "review": ("review",),
-}
-_BULK_WORDS: Final = ("mass_file", "multi_file", "bulk")
-_MANY_FILES: Final = 5
-UNCONFIGURED_DEFAULT: Final = "no default provider configured"
 
 
 class Preference(Value, frozen=True, kw_only=True):

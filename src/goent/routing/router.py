@@ -29,6 +29,8 @@ from goent.routing.route_decision import RouteDecision, decide_route
 from goent.routing.route_facts import RouteFacts
 from goent.routing.task_advice import needs_no_tools, only_reads
 
+NO_FORECAST = Forecast(p50_usd=None, p90_usd=None, source="estimate")
+
 
 class TaskClassifier:
     """Classifies in a thread; the model is loaded with the first task."""
@@ -43,9 +45,6 @@ def _classify(task: TaskText, cwd: Path) -> Classification:
 
     context = classification.count_context(task, cwd)
     return classification.classify(task, weights=task_features.load_weights(), context=context)
-
-
-NO_FORECAST = Forecast(p50_usd=None, p90_usd=None, source="estimate")
 
 
 class RouteRequest(Value, frozen=True, kw_only=True):

@@ -64,6 +64,10 @@ _NO_EDITS: Final = re.compile(
     re.IGNORECASE,
 )
 MAX_TEXT: Final = 20_000  # characters that are examined
+FEW_LINES: Final = 10
+MIN_SHARED_FILES: Final = 3  # files of one folder that belong together
+MANY_FILES: Final = 12
+LONG_S: Final = 1_800
 
 
 def needs_no_tools(text: str, kind: TaskType, *, attached: bool) -> bool:
@@ -102,12 +106,6 @@ def asks_for_edits(text: str, task: Classification) -> bool:
         return True
     quotes = said != text[:MAX_TEXT]  # quoted code can be changed in the answer
     return task.confidence >= MIN_CONFIDENCE and not quotes and bool(_OF_PROJECT.search(said))
-
-
-FEW_LINES: Final = 10
-MIN_SHARED_FILES: Final = 3  # files of one folder that belong together
-MANY_FILES: Final = 12
-LONG_S: Final = 1_800
 
 
 def advise(

@@ -78,7 +78,21 @@ from goent.workers.worker_queries import (
     WorkerQueries,
 )
 
+log = logging.getLogger(__name__)
+
 MAX_TASKS: Final = 100
+RETRY_S = 1.0  # seconds between attempts to write to a disk that refuses
+CONTINUE_PROMPT = """\
+You were interrupted in the middle of your task. Look at what is already there, and continue until \
+it is done. The task was:
+
+"""
+UNCOMMITTED_WARNING = (
+    "the workers do not see {files} that are changed or new but not committed: commit them, or "
+    "pass uncommitted: true"
+)
+DEFAULT_CONCURRENCY = 8  # workers of a swarm
+CANCEL_TIMEOUT_S = 60.0  # seconds that a cancelled swarm has to stop
 
 
 def check_tasks(request: SwarmSpawnRequest, settings: Settings) -> None:
@@ -137,14 +151,6 @@ def _cycle(after: Mapping[str, Sequence[str]]) -> Iterator[str]:
     except CycleError as error:
         round_: Sequence[str] = error.args[1]
         yield f"tasks wait for each other in a cycle: {' after '.join(round_)}"
-
-
-RETRY_S = 1.0  # seconds between attempts to write to a disk that refuses
-CONTINUE_PROMPT = """\
-You were interrupted in the middle of your task. Look at what is already there, and continue until \
-it is done. The task was:
-
-"""
 
 
 class SwarmRunner:
@@ -294,16 +300,6 @@ def _spawn_failure(error: GoentError) -> Failure:
 
 def _decimal(amount: float | None) -> Decimal | None:
     return None if amount is None else Decimal(str(amount))
-
-
-log = logging.getLogger(__name__)
-
-UNCOMMITTED_WARNING = (
-    "the workers do not see {files} that are changed or new but not committed: commit them, or "
-    "pass uncommitted: true"
-)
-DEFAULT_CONCURRENCY = 8  # workers of a swarm
-CANCEL_TIMEOUT_S = 60.0  # seconds that a cancelled swarm has to stop
 
 
 class SwarmManager:

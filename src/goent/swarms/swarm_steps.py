@@ -14,6 +14,9 @@ AttemptState = Literal["under_way", "died", "lost", "completed", "failed", "canc
 
 DID_NOTHING = "it claims to be done, but has changed nothing and used no tool"
 FOLDER_REMOVED = "its folder was removed while it worked, together with its work"
+UNKNOWN_COST = Decimal("Infinity")
+FINAL_FAILURES = frozenset({"budget_exceeded", "not_started", "not_trusted", "permission_denied"})
+NO_WORKER_LEFT = Failure(kind="lost", message="its workers are gone", retryable=True)
 
 
 class AttemptOutcome(Value, frozen=True, kw_only=True):
@@ -80,9 +83,6 @@ def _attempt_state(view: WorkerView) -> tuple[AttemptState, Failure | None]:
     return "completed", None
 
 
-UNKNOWN_COST = Decimal("Infinity")
-
-
 def race_winner(
     outcomes: Sequence[AttemptOutcome], *, provable: bool, all_in: bool
 ) -> AttemptOutcome | None:
@@ -102,10 +102,6 @@ def race_winner(
 def _rank(each: AttemptOutcome) -> tuple[bool, int, Decimal, float]:
     cost = UNKNOWN_COST if each.cost_usd is None else each.cost_usd
     return each.lines == 0, each.lines, cost, each.seconds
-
-
-FINAL_FAILURES = frozenset({"budget_exceeded", "not_started", "not_trusted", "permission_denied"})
-NO_WORKER_LEFT = Failure(kind="lost", message="its workers are gone", retryable=True)
 
 
 class GiveTask(Value, frozen=True, kw_only=True):

@@ -61,6 +61,31 @@ from goent.workers.change_attribution import (
 from goent.workers.feed import Feed
 from goent.workers.views import WorkerView
 
+log = logging.getLogger(__name__)
+
+MAX_READ = 2000  # files that are read; the others are compared by size and times
+MAX_FILES = 10_000  # per place, so that none can hide another
+MAX_DEPTH = 6
+SMALL_FILE = 256 * 1024  # bytes; larger files are compared by size and times
+# The parts of git's folder that make it run programs; git itself writes the rest all the time.
+_GIT_FILES = (
+    *("config", "config.worktree", "hooks", "info/attributes", "info/exclude"),
+    *("commondir", "gitdir"),  # where git looks next
+)
+_SUBMODULE_FILES: Final = tuple(
+    f"modules/{deep}{name}" for deep in ("*/", "*/*/") for name in ("config", "hooks")
+)
+_SKIPPED_FOLDERS = frozenset({"node_modules", "logs", "objects", "evals"})  # written all the time
+PROJECT_MARKERS = (".git", ".goent")  # at a project's top
+OBSERVE_TIMEOUT_S = 10.0  # seconds that a turn waits for a comparison, before and after it
+OBSERVE_INTERVAL_FACTOR = 10  # pause within a turn, in multiples of the last comparison's time
+CLOCK_TOLERANCE_S = 0.01  # seconds that a file system's clock may lag
+LARGEST_FILE = 1024 * 1024  # bytes of a file in which lines are searched
+NOT_OBSERVED = "the files were not examined before the turn"
+TOO_LATE = f"comparing the files took longer than {OBSERVE_TIMEOUT_S:g} s"
+BASELINE_LOST = "go-ent stopped during the turn, so its changes cannot be determined"
+StartTask = Callable[[Callable[[], Coroutine[None, None, None]]], None]
+
 
 def shares_directory(views: Iterable[WorkerView], worker: str, since: float) -> bool:
     """Whether another worker that may change files has worked there since then."""
@@ -86,22 +111,6 @@ def _at_work(view: WorkerView, since: float) -> bool:
 
 def _is_nested(one: Path, other: Path) -> bool:
     return one.is_relative_to(other) or other.is_relative_to(one)
-
-
-MAX_READ = 2000  # files that are read; the others are compared by size and times
-MAX_FILES = 10_000  # per place, so that none can hide another
-MAX_DEPTH = 6
-SMALL_FILE = 256 * 1024  # bytes; larger files are compared by size and times
-# The parts of git's folder that make it run programs; git itself writes the rest all the time.
-_GIT_FILES = (
-    *("config", "config.worktree", "hooks", "info/attributes", "info/exclude"),
-    *("commondir", "gitdir"),  # where git looks next
-)
-_SUBMODULE_FILES: Final = tuple(
-    f"modules/{deep}{name}" for deep in ("*/", "*/*/") for name in ("config", "hooks")
-)
-_SKIPPED_FOLDERS = frozenset({"node_modules", "logs", "objects", "evals"})  # written all the time
-PROJECT_MARKERS = (".git", ".goent")  # at a project's top
 
 
 class FileFingerprint(Value, frozen=True, kw_only=True):
@@ -245,19 +254,6 @@ def _guard_reason_of(path: Path, cwd: Path) -> str:
 
 def _shown_path(path: Path, cwd: Path) -> str:
     return str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
-
-
-log = logging.getLogger(__name__)
-
-OBSERVE_TIMEOUT_S = 10.0  # seconds that a turn waits for a comparison, before and after it
-OBSERVE_INTERVAL_FACTOR = 10  # pause within a turn, in multiples of the last comparison's time
-CLOCK_TOLERANCE_S = 0.01  # seconds that a file system's clock may lag
-LARGEST_FILE = 1024 * 1024  # bytes of a file in which lines are searched
-NOT_OBSERVED = "the files were not examined before the turn"
-TOO_LATE = f"comparing the files took longer than {OBSERVE_TIMEOUT_S:g} s"
-BASELINE_LOST = "go-ent stopped during the turn, so its changes cannot be determined"
-
-StartTask = Callable[[Callable[[], Coroutine[None, None, None]]], None]
 
 
 class SharedFolders:

@@ -36,6 +36,7 @@ from goent.workers.views import shorten
 
 log = logging.getLogger(__name__)
 
+
 SOLO_GROUP = "solo"  # the group of workers that are in no swarm
 RELEASE_TIMEOUT_S = 30.0  # seconds to remove a folder that is no longer needed
 KEEP_TIMEOUT_S = 60.0  # seconds to commit the work of an unfinished turn

@@ -57,6 +57,14 @@ MODELS_LIMIT = 4
 WARNINGS_LIMIT = 2
 WARNING_LIMIT = 400
 NO_SANDBOX = "no sandbox: its commands could do whatever your account can"
+MORE_HINT = "a larger limit shows them"
+EVENT_LIMIT = 400  # characters of an event without text
+FILTER_EVENTS: dict[OutputFilter, tuple[type, ...]] = {
+    "text": (TextDelta,),
+    "thoughts": (Thought,),
+    "tools": (ToolCall, PermissionAsked, PermissionAnswered, PermissionWithdrawn, Verified),
+    "all": (object,),
+}
 
 
 def worker_result(
@@ -283,17 +291,6 @@ def _workspace_notes(view: WorkerView) -> tuple[str, ...]:
 
 def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-MORE_HINT = "a larger limit shows them"
-EVENT_LIMIT = 400  # characters of an event without text
-
-FILTER_EVENTS: dict[OutputFilter, tuple[type, ...]] = {
-    "text": (TextDelta,),
-    "thoughts": (Thought,),
-    "tools": (ToolCall, PermissionAsked, PermissionAnswered, PermissionWithdrawn, Verified),
-    "all": (object,),
-}
 
 
 def transcript(
