@@ -151,7 +151,7 @@ async def test_a_folder_removed_under_a_worker_is_its_failure_and_nobody_elses(
         await wait(project, fine)
         told = await result(project, lost)
         assert told.failure and told.failure.kind == "workspace_lost"
-        assert "is gone" in told.failure.message
+        assert "was removed" in told.failure.message
         assert (await result(project, fine)).files == NEW
         await sound_end(project, lost)
     assert [space.worker for space in await project.workspaces.list_kept()] == [fine]
@@ -165,7 +165,7 @@ async def test_a_folder_removed_under_a_turn_that_fails_is_told(open_project: Op
         told = await result(project, worker)
         assert told.failure and told.failure.kind == "rate_limited"
         events = await project.events(worker)
-        assert any(isinstance(event, Noticed) and "is gone" in event.text for event in events)
+        assert any(isinstance(event, Noticed) and "was removed" in event.text for event in events)
 
 
 async def test_work_that_cannot_be_kept_is_told_and_the_turn_is_as_it_was(
