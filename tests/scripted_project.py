@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 import anyio
 
+from goent.billing.token_estimate import TokenGauge
 from goent.composition.app import App, Methods, running_app
 from goent.composition.live_project import Project as LiveProject
 from goent.composition.model_calls import ModelCalls, UserRecords
@@ -25,7 +26,6 @@ from goent.domain.settings import (
 from goent.domain.types import Isolation, Price, Provider, Secret
 from goent.git.git_workspaces import GitWorkspaces
 from goent.operations.operation_table import Caller, Operations
-from goent.providers.call_plan import TokenGauge
 from goent.providers.provider_health import repair_record
 from goent.providers.track_record import SqliteHealths, SqliteHistory
 from goent.store.ledger_store import SqliteLedger
