@@ -36,8 +36,9 @@ PLAIN: Mapping[type[inspect.Type], str] = {
 }
 
 
-class _Described(Struct):
+class _Described(Struct, rename={"needed": "x-required"}):
     description: str = ""
+    needed: bool = False
 
 
 def main() -> None:
@@ -76,13 +77,19 @@ def _tools(operations: Sequence[Operation]) -> Iterator[str]:
     for operation in operations:
         yield f"### `{operation.name}` → {_named(operation.reply)}"
         yield f"{DESCRIPTIONS[operation.name]}\n"
-        fields = _fields(operation.request)
-        yield "| input | type | default | meaning |"
-        yield "|---|---|---|---|"
-        for field in fields:
-            default = "needed" if field.required else _default(field)
-            yield f"| `{field.encode_name}` | {_type(field.type)} | {default} | {_meaning(field)} |"
-        yield ""
+        yield from _inputs(operation.request, "input")
+        for inner in (kind for f in _fields(operation.request) for kind in _structs(f.type)):
+            yield from _inputs(inner, f"field of a {_named(inner)}")
+
+
+def _inputs(kind: type[Struct], head: str) -> Iterator[str]:
+    yield f"| {head} | type | default | meaning |"
+    yield "|---|---|---|---|"
+    for field in _fields(kind):
+        told = _described(field)
+        default = "needed" if field.required or told.needed else _default(field)
+        yield f"| `{field.encode_name}` | {_type(field.type)} | {default} | {_cell(told.description)} |"
+    yield ""
 
 
 def _values(operations: Sequence[Operation]) -> Iterator[str]:
@@ -213,9 +220,9 @@ def _default(field: inspect.Field) -> str:
             return f"`{other}`"
 
 
-def _meaning(field: inspect.Field) -> str:
+def _described(field: inspect.Field) -> _Described:
     told = field.type.extra_json_schema if isinstance(field.type, inspect.Metadata) else None  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] (msgspec leaves it open)
-    return _cell(convert(told or {}, _Described).description)
+    return convert(told or {}, _Described)
 
 
 def _named(kind: type) -> str:

@@ -4,7 +4,7 @@ import io
 import logging
 import sys
 
-from goent.daemon.daemon_server import (
+from goent.daemon.daemon_log import (
     LOG_WINDOW_S,
     MAX_LINE_CHARS,
     MAX_LINES,

@@ -139,7 +139,7 @@ async def test_an_agent_that_dies_is_a_crash():
 
 @pytest.mark.parametrize(
     ("result", "complaint"),
-    [('{"protocolVersion": 2}', "speaks ACP version 2"), ("[]", "Expected `object`, got `array`")],
+    [('{"protocolVersion": 2}', "speaks ACP version 2"), ("[]", "expected an object, not a list")],
 )
 async def test_an_agent_of_another_tongue_is_refused(result: str, complaint: str):
     program = (

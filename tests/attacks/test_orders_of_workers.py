@@ -139,7 +139,7 @@ async def test_who_has_ended_when_the_daemon_looks_counts_as_a_worker(world: Wor
             os.kill(held.pid, signal.SIGCONT)
     finally:
         os.kill(held.pid, signal.SIGCONT)
-    assert "it has ended already" in str(answers[1])
+    assert "it has already ended" in str(answers[1])
 
 
 async def test_with_its_pass_a_worker_is_looked_at_and_nothing_else(world: World) -> None:

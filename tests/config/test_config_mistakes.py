@@ -8,12 +8,12 @@ from ground import Ground
 CONFIG = [
     (
         "permisions: {preset: ask}",
-        "1: permisions: unknown setting; did you mean 'permissions'?",
+        "1: permisions: unknown key; did you mean 'permissions'?",
     ),
     (
         "zzz: 1",
         (
-            "1: zzz: unknown setting; one of opencode, agents, default_provider, permissions, "
+            "1: zzz: unknown key; one of opencode, agents, default_provider, permissions, "
             "isolation, budget, failover, limits, agent, daemon, sandbox, learning, evals"
         ),
     ),
@@ -48,7 +48,7 @@ CONFIG = [
     ("budget: {per_day: .inf}", "1: budget.per_day: expected a number, not '.inf'"),
     ("budget: {direct: no way}", "1: budget.direct: unknown direct 'no way'; one of refuse, stop"),
     ("budget: {hard: 1}", "1: budget.hard: expected true or false, not 1"),
-    ("failover: {pined: true}", "1: failover.pined: unknown setting; did you mean 'pinned'?"),
+    ("failover: {pined: true}", "1: failover.pined: unknown key; did you mean 'pinned'?"),
     ("limits: {workers: 0}", "1: limits.workers: must be at least 1, not 0"),
     ("limits: {workers: 2.5}", "1: limits.workers: must be a whole number, not 2.5"),
     ("limits: {workers: 1e999}", "1: limits.workers: must be at most 1000000000000, not 1e999"),
@@ -61,7 +61,7 @@ CONFIG = [
     ("opencode: {command: ''}", "1: opencode.command: must not be empty"),
     (
         "opencode: {command: yes}",
-        "1: opencode.command: expected text, not yes; quotes make it one",
+        "1: opencode.command: expected text, not yes; put it in quotes",
     ),
     ("profile: guest", "1: profile: unknown profile 'guest'; one of user, hermetic"),
     (
@@ -71,12 +71,12 @@ CONFIG = [
     ("default_provider: gpt", "1: default_provider: unknown provider 'gpt'; there is none"),
     ("budget: {}\nbudget: {}", "2: budget: given twice, first on line 1; keep one"),
     ("? [a]\n: b", "1: ?: a key must be a plain word"),
-    ("limits: {\nworkers: 3", "3: no valid YAML: did not find expected ',' or '}'"),
+    ("limits: {\nworkers: 3", "3: invalid YAML: did not find expected ',' or '}'"),
     ("a: *b", "1: nothing before it is named &b"),
     ("- a", "expected settings, one `key: value` a line"),
     ("a: &a [*a]", "1: nothing before it is named &a"),
     ("--- {}\n--- {}", "2: a second document begins; keep one"),
-    ("a: \x00", "1: no valid YAML: control characters are not allowed"),
+    ("a: \x00", "1: invalid YAML: control characters are not allowed"),
 ]
 
 ENTRY = "providers:\n  glm:\n    provider: moonshot\n    model: glm-4\n    "
@@ -114,11 +114,11 @@ PROVIDERS = [
     ),
     (
         ENTRY + "cost: a lot",
-        "5: providers.glm.cost: 'a lot' is no price such as '$0.01/1M tokens'",
+        "5: providers.glm.cost: 'a lot' is not a price such as '$0.01/1M tokens'",
     ),
     (
         ENTRY + "cost: {per_1k_token: 1}",
-        "5: providers.glm.cost.per_1k_token: unknown setting; did you mean 'per_1k_tokens'?",
+        "5: providers.glm.cost.per_1k_token: unknown key; did you mean 'per_1k_tokens'?",
     ),
     (
         ENTRY + "price: {input: 1, output: 1}\n    cost_per_1m_tokens: 1",
@@ -126,11 +126,11 @@ PROVIDERS = [
     ),
     (
         ENTRY + "base_url: example.org/v1",
-        "5: providers.glm.base_url: 'example.org/v1' is no URL such as https://host/v1",
+        "5: providers.glm.base_url: 'example.org/v1' is not a URL such as https://host/v1",
     ),
     (
         ENTRY + "base_url: 'http://[::1'",
-        "5: providers.glm.base_url: 'http://[::1' is no URL such as https://host/v1",
+        "5: providers.glm.base_url: 'http://[::1' is not a URL such as https://host/v1",
     ),
     (ENTRY + "limits: {rpm: 0}", "5: providers.glm.limits.rpm: must be at least 1, not 0"),
     (
@@ -158,7 +158,7 @@ PROVIDERS = [
     ),
     (
         "defaults: {implementing: glm}",
-        "1: defaults.implementing: unknown setting; did you mean 'implement'?",
+        "1: defaults.implementing: unknown key; did you mean 'implement'?",
     ),
     ("health: {max_retries: 1.5}", "1: health.max_retries: must be a whole number, not 1.5"),
     ("budget: {per_task: lots}", "1: budget.per_task: expected a number, not 'lots'"),
@@ -182,7 +182,7 @@ ROUTING = [
     ),
     (
         "routing_rules:\n  - match: {files: '<3'}\n    method: cli",
-        "2: routing_rules[0].match.files: '<3' is no threshold such as 3, '>=3' or '>2'",
+        "2: routing_rules[0].match.files: '<3' is not a threshold such as 3, '>=3' or '>2'",
     ),
     (
         "rules:\n  - match: {file_count: 3, files: 3}\n    action: {method: cli}",
@@ -201,7 +201,7 @@ ROUTING = [
     ),
     (
         "routing_rules:\n  - match: {default: true, type: fix}\n    method: cli",
-        "2: routing_rules[0].match.default: matches every task, so 'type' means nothing",
+        "2: routing_rules[0].match.default: matches every task, so 'type' has no effect",
     ),
     (
         "routing_rules:\n  - match: {default: true}",
@@ -224,7 +224,7 @@ ROUTING = [
         "3: rules[0].priority: expected a number, not 'first'",
     ),
     ("rules: []\nrouting_rules: []", "1: rules: 'routing_rules' says the same; keep one of them"),
-    ("rule: []", "1: rule: unknown setting; did you mean 'rules'?"),
+    ("rule: []", "1: rule: unknown key; did you mean 'rules'?"),
     ("routing_rules: [5]", "1: routing_rules[0]: expected a table, not 5"),
 ]
 
@@ -279,7 +279,7 @@ def test_a_file_that_cannot_be_read_makes_no_mistakes_of_the_others(ground: Grou
     heads = [line.split(": ")[:2] for line in ground.mistakes()]
     assert heads == [
         [".goent/config.yaml:2", "isolation"],
-        [".goent/providers.yaml:2", "no valid YAML"],
+        [".goent/providers.yaml:2", "invalid YAML"],
     ]
 
 
@@ -291,7 +291,7 @@ def test_a_folder_in_place_of_a_file_is_told(ground: Ground) -> None:
 def test_a_file_that_is_no_text_is_told(ground: Ground) -> None:
     path: Path = ground.write(".goent/config.yaml", "")
     path.write_bytes(b"isolation: \xff")
-    assert ground.mistakes() == [".goent/config.yaml: is no UTF-8 text (byte 11)"]
+    assert ground.mistakes() == [".goent/config.yaml: is not UTF-8 text (byte 11)"]
 
 
 def test_a_file_of_absurd_size_is_not_read(ground: Ground) -> None:

@@ -109,7 +109,7 @@ def test_two_rules_with_one_id_are_a_mistake_that_names_both_places(ground: Grou
     )
     (mistake,) = ground.mistakes()
     assert mistake == (
-        ".goent/routing.yaml:4: rules[2].id: 'a' is the id of another rule too "
+        ".goent/routing.yaml:4: rules[2].id: 'a' is also the id of another rule "
         "(.goent/routing.yaml:2: rules[0])"
     )
 

@@ -146,13 +146,13 @@ def test_a_key_in_the_environment_is_enough(ground: Ground, backend: str) -> Non
             )
         }
         names = {provider.name for provider in settings.providers}
-        assert names >= {f"{backend}/{model.name}" for model in known.models}
+        assert names >= {f"{backend}/{model}" for model in known.models}
         assert set(settings.key_names) >= set(known.variables)
 
 
 def test_short_names_stand_for_models_of_the_table() -> None:
     for backend, model in SHORT_NAMES.values():
-        assert model in {known.name for known in KNOWN_BACKENDS[backend].models}
+        assert model in KNOWN_BACKENDS[backend].models
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from goent.config.yaml_settings import read_tasks
+from goent.config.task_file import read_tasks
 from goent.domain.errors import ConfigError
 from goent.domain.swarm_messages import SwarmSpawnRequest, SwarmTask
 
@@ -32,32 +32,32 @@ tasks:
     budget_usd: 0.5
     timeout_s: 60
     allow_fallback: true
-  - {id: best, prompt: "Race.", race: [glm, kimi], staged: true}
+  - {id: best, task: "Race.", race: [glm, kimi], staged: true}
 """
 
 MISTAKES = [
-    ("tasks: [{id: a, promt: x}]", "1: tasks[0].promt: unknown setting; did you mean 'prompt'?"),
-    ("concurency: 2", "1: concurency: unknown setting; did you mean 'concurrency'?"),
-    ("wait_s: 2", "1: wait_s: unknown setting; one of tasks, swarm, budget_usd, "),
-    ("swarm: x", "tasks: is missing; list what is to be done: tasks: [{id: …, prompt: …}]"),
-    ("tasks: []", "1: tasks: has no task; write at least one {id: …, prompt: …}"),
+    ("tasks: [{id: a, promt: x}]", "1: tasks[0].promt: unknown key; did you mean 'prompt'?"),
+    ("concurency: 2", "1: concurency: unknown key; did you mean 'concurrency'?"),
+    ("wait_s: 2", "1: wait_s: unknown key; one of tasks, swarm, budget_usd, "),
+    ("swarm: x", "tasks: is missing; list what is to be done: tasks: [{id: …, task: …}]"),
+    ("tasks: []", "1: tasks: has no task; write at least one {id: …, task: …}"),
     ("tasks: {id: a}", "1: tasks: expected a list, not a table"),
     ("tasks: [just do it]", "1: tasks[0]: expected a table, not 'just do it'"),
     ("tasks:\n- prompt: x", "2: tasks[0].id: is missing; give it a short name, such as 'api'"),
     (
         "tasks:\n- id: a",
-        "2: tasks[0].prompt: is missing; say the whole task: its worker sees nothing else",
+        "2: tasks[0].task: is missing; write the whole task: its worker sees nothing else",
     ),
     (
         "tasks: [{id: a b, prompt: x}]",
         (
-            "1: tasks[0].id: 'a b' is no id: letters, digits, '_', '.' and '-', beginning with a "
+            "1: tasks[0].id: 'a b' is not an id: letters, digits, '_', '.' and '-', beginning with a "
             "letter or a digit"
         ),
     ),
     (
         "swarm: a/b\ntasks: [{id: a, prompt: x}]",
-        "1: swarm: 'a/b' is no name for a swarm: letters, digits, '_', '.' and '-'",
+        "1: swarm: 'a/b' is not a name for a swarm: letters, digits, '_', '.' and '-'",
     ),
     (f"swarm: {'x' * 61}", "1: swarm: must be at most 60 characters long, not 61"),
     ("budget_usd: 0", "1: budget_usd: must be more than 0"),
@@ -73,7 +73,7 @@ MISTAKES = [
     ("swarm: a\nswarm: b", "2: swarm: given twice, first on line 1; keep one"),
     (
         "tasks:\n- {id: a, prompt: x}\n- prompt: y\n  id: a",
-        "4: tasks[1].id: 'a' is the id of another task too, on line 2",
+        "4: tasks[1].id: 'a' is also the id of another task, on line 2",
     ),
     (
         "tasks:\n- {id: first, prompt: x}\n- {id: b, prompt: y, after: [frist]}",
@@ -86,8 +86,8 @@ MISTAKES = [
     (
         "tasks: [{id: a, prompt: x, after: a}]",
         (
-            "1: tasks[0].after: these wait for one another: a -> a; none of them could begin; take one "
-            "`after` away"
+            "1: tasks[0].after: these wait for one another: a -> a; none of them could begin; remove one "
+            "`after`"
         ),
     ),
     (
@@ -97,10 +97,11 @@ MISTAKES = [
         ),
         (
             "3: tasks[1].after[0]: these wait for one another: a -> b -> c -> a; none of them could "
-            "begin; take one `after` away"
+            "begin; remove one `after`"
         ),
     ),
-    ("tasks: [", "2: no valid YAML: "),
+    ("tasks: [", "2: invalid YAML: "),
+    ("tasks: [{id: a, task: x, prompt: y}]", "1: tasks[0].prompt: 'task' says the same; keep one"),
     ("- a", "expected settings, one `key: value` a line"),
     ("", "tasks: is missing; "),
 ]
@@ -166,6 +167,11 @@ def test_no_key_of_the_request_is_forgotten():
 def test_what_is_left_out_has_its_default():
     read = read_tasks("tasks: [{id: a, prompt: x}]", "tasks.yaml")
     assert read == SwarmSpawnRequest(tasks=(SwarmTask(id="a", prompt="x"),))
+
+
+def test_task_and_prompt_mean_the_same():
+    by_task = read_tasks("tasks: [{id: a, task: x}]", "tasks.yaml")
+    assert by_task == read_tasks("tasks: [{id: a, prompt: x}]", "tasks.yaml")
 
 
 def test_json_is_read_as_well():

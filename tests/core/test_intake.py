@@ -27,12 +27,15 @@ pytestmark = pytest.mark.anyio
         ({"task": "x", "temperature": 0}, "temperature is for a model that is called directly"),
         ({"task": "x", "temperature": 9}, "temperature"),
         ({"task": "x", "isolation": "worktree"}, "is in no git repository"),
-        ({"task": "x", "colour": "red"}, "there is no argument 'colour'"),
+        ({"task": "x", "colour": "red"}, "colour: unknown argument; one of task, provider"),
         ({"task": "x", "cwd": "a\0b"}, "cannot be used"),
         ({"task": "x", "cwd": "~nobody-here/x"}, "cannot be used"),
         ({"task": "x", "files": ["f" * 5000]}, "do not exist"),
         ({}, "task: is missing"),
-        ({"task": "x", "permissions": "root"}, "'root' is none of readonly, ask"),
+        (
+            {"task": "x", "permissions": "root"},
+            "permissions: unknown value 'root'; one of readonly, ask",
+        ),
     ],
 )
 async def test_a_task_that_cannot_be_served_is_refused_with_the_reason(

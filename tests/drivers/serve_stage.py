@@ -11,9 +11,9 @@ from opencode import LIGHT, opencode_binary
 from opencode_stage import Stage, opencode_settings, settings
 
 from goent.agents.driver_context import HOME_FOLDERS, DriverContext
+from goent.opencode.driver import OpenCodeServeDriver
 from goent.opencode.opencode_process import free_port
 from goent.opencode.process_launch import HERMETIC_VARIABLES, QUIET_VARIABLES
-from goent.opencode.server import OpenCodeServeDriver
 from goent.opencode.server_api import OpenCodeClient
 from goent.proc.child_process import supervised
 from goent.proc.process_table import new_mark, new_owner

@@ -44,13 +44,13 @@ async def test_the_only_login_that_the_agent_makes_itself_is_made_and_told(
         first = await ask(session, "login")
         assert first.text in ("browser", "key")
         (notice,) = logins(first)
-        assert f"go-ent told it to use {first.text!r} (" in notice
+        assert f"go-ent chose {first.text!r} (" in notice
         assert not logins(await ask(session, "say hello"))
 
 
 def logins(heard: Heard) -> list[str]:
     said = [event.text for event in heard.events if isinstance(event, Noticed)]
-    return [text for text in said if text.startswith("actor demanded a login")]
+    return [text for text in said if text.startswith("actor required a login")]
 
 
 async def test_of_several_the_one_that_the_settings_name_is_made(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def named(stage: Stage, method: str) -> Settings:
             (BROWSER, KEY),
             "",
             (
-                r"wants a login: set agents\.actor\.auth_method to one of "
+                r"requires a login: set agents\.actor\.auth_method to one of "
                 r"'browser' \(Log in with a browser\), 'key' \(An API key\) \(Authentication required\)"
             ),
         ),
@@ -81,12 +81,12 @@ def named(stage: Stage, method: str) -> Settings:
             (TERMINAL,),
             "",
             (
-                r"wants a login: run `SETUP='a b' \S+python\S* \S+agent_actor\.py --logged-out "
+                r"requires a login: run `SETUP='a b' \S+python\S* \S+agent_actor\.py --logged-out "
                 r"--logins .* --login 'two words'` in a terminal \(Auth"
             ),
         ),
         ((TERMINAL, BROWSER, KEY), "setup", r"in a terminal, or set agents\.actor\.auth_method to"),
-        ((), "", r"wants a login: start '.*' in a terminal and log in there \(Auth"),
+        ((), "", r"requires a login: start '.*' in a terminal and log in there \(Auth"),
     ],
 )
 async def test_what_is_for_a_person_to_do_or_to_choose_is_told_and_not_done(

@@ -118,7 +118,7 @@ async def test_a_mode_that_was_not_taken_is_told(tmp_path: Path) -> None:
         heard = await ask(session, "mode")
         assert heard.text == "yolo"
         (notice,) = heard.notices
-        assert notice.text == "actor was told to use its mode 'plan' and is in 'yolo'"
+        assert notice.text == "actor was asked to use its mode 'plan' and is in 'yolo'"
 
 
 @pytest.mark.parametrize("flags", [(), ("--modes", "yolo,build")])
@@ -284,7 +284,7 @@ async def test_words_that_an_agent_cannot_hear_are_told_to_be_unheard(tmp_path: 
             asked = await turn.heard.question()
             assert not await session.answer(asked.id, "reject", "use b.txt")
         assert turn.heard.text == "[n]" and turn.reason == "end"
-        assert "not your words" in turn.heard.notices[-1].text
+        assert "without your message" in turn.heard.notices[-1].text
 
 
 def test_a_difference_is_an_act_whatever_its_kind() -> None:

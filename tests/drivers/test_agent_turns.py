@@ -114,7 +114,7 @@ async def test_an_agent_that_keeps_no_sessions_cannot_go_on_after_its_end(tmp_pa
 async def test_an_agent_that_hangs_up_and_lives_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agent_process, "LAST_WORDS", 0.1)
+    monkeypatch.setattr(agent_process, "EXIT_CODE_TIMEOUT_S", 0.1)
     async with Stage(tmp_path).running() as stage, stage.open() as session:
         async with during(session, "hangup") as turn:
             pass
@@ -124,7 +124,7 @@ async def test_an_agent_that_hangs_up_and_lives_is_ended(
 
 async def test_a_session_that_the_agent_has_lost_is_told(tmp_path: Path) -> None:
     async with Stage(tmp_path, "--keep", str(tmp_path / "sessions")).running() as stage:
-        with pytest.raises(WorkerError, match="actor has no session 's-gone' that it could go on"):
+        with pytest.raises(WorkerError, match="actor has no session 's-gone' to resume"):
             async with stage.open(resume="s-gone"):
                 pass
         assert not stage.at_work()
@@ -319,7 +319,7 @@ async def test_files_and_terminals_are_not_offered(tmp_path: Path) -> None:
             BudgetSpent,
             "all gone",
         ),
-        ('refuse {"code": -32000, "message": "m"}', ProviderRefused, "wants a login"),
+        ('refuse {"code": -32000, "message": "m"}', ProviderRefused, "requires a login"),
     ],
 )
 async def test_how_a_turn_can_fail(

@@ -9,7 +9,7 @@ from opencode import LIGHT, opencode_binary
 from sandboxed import a_sandbox
 
 from goent.agents.opencode_program import find_opencode
-from goent.opencode.acp_session import AcpHost
+from goent.opencode.acp_session import AcpProcess
 from goent.opencode.bundled_models import (
     KEEP_S,
     VARIABLE,
@@ -63,7 +63,7 @@ async def offered(
         sandbox=a_sandbox(folder / "home"),
         catalogue=catalogue,
     )
-    async with AcpHost.running(launch, new_mark(new_owner("drivers"))) as process:
+    async with AcpProcess.running(launch, new_mark(new_owner("drivers"))) as process:
         return (await process.client.http.get("/config/providers", timeout=60)).json()
 
 

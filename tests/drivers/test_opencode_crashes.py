@@ -15,8 +15,8 @@ from goent.domain.errors import RequestError, UnknownModel, WorkerCrashed, Worke
 from goent.domain.ports import TurnStopReason, WorkerSession
 from goent.domain.settings import PermissionRule
 from goent.domain.types import Prompt, Usage
-from goent.opencode.driver import CONTINUE_PROMPT
 from goent.opencode.process_care import CarePolicy
+from goent.opencode.resumable_session import CONTINUE_PROMPT
 from goent.testing.script import Case, Script, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
@@ -177,7 +177,7 @@ async def test_a_killed_process_is_swept_and_its_turns_go_on_in_another(
             assert turning.heard.text == "I went on."
             (notice,) = turning.heard.notices
             ending = f"OpenCode (pid {pid}) ended with code -9"
-            assert notice.text == f"{ending}; the session goes on in another process"
+            assert notice.text == f"{ending}; the session continues in another process"
             assert steps_after(crashing, model) == [0, 1]
         (cut,) = [t for t in in_shell.heard.ended_tools if t.tool == "bash"]
         assert cut.status == "failed"
@@ -409,7 +409,7 @@ async def test_a_process_that_answers_nobody_is_ended_and_left(
             await until(lambda: turning.heard.notices)
             crashing.care = OFTEN
         assert turning.heard.text == "I went on."
-        assert "did not answer 3 times in a row and was ended" in turning.heard.notices[0].text
+        assert "did not answer 3 times in a row and was killed" in turning.heard.notices[0].text
 
 
 async def test_a_worn_process_is_left_when_idle_and_retired_after_its_last_turn(

@@ -293,7 +293,7 @@ async def test_a_silent_one_with_a_command_under_way_is_at_work(tmp_path: Path) 
     for script, alive in ((f"setsid {command} & wait", True), (f"{command} & wait", False)):
         async with supervised(["/bin/sh", "-c", script], cwd=tmp_path, env=env, mark=mark) as child:
             await child.stdout.receive()  # said by the command itself, in its session by now
-            assert (await read_signs(child)).alive is alive
+            assert (await read_signs(child, "OpenCode")).alive is alive
 
 
 async def test_one_first_start_at_a_time(tmp_path: Path) -> None:

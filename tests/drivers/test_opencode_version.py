@@ -67,8 +67,8 @@ def test_what_was_tested_is_taken(said: str) -> None:
         ("0.0.0-v2-202608190101", "is OpenCode 0.0.0-v2-202608190101, but"),
         ("1.17.19", "is OpenCode 1.17.19, but go-ent needs 1.18.3 or newer"),
         ("0.5.29", "go-ent needs 1.18.3 or newer"),
-        ("local", "does not say which version of OpenCode it is"),
-        ("", "does not say which version of OpenCode it is"),
+        ("local", "does not report its version of OpenCode"),
+        ("", "does not report its version of OpenCode"),
     ],
 )
 def test_anything_else_is_refused_in_one_sentence_with_the_remedy(said: str, why: str) -> None:

@@ -15,7 +15,7 @@ from serve_stage import ServeStage, serve_stage
 from goent.domain.errors import PermissionDenied, ProviderRefused, UnknownModel, WorkerBusy
 from goent.domain.events import Thought
 from goent.domain.types import Command, FileChange, Prompt, Provider
-from goent.opencode.driver import CONTINUE_PROMPT
+from goent.opencode.resumable_session import CONTINUE_PROMPT
 from goent.proc.process_table import send_signal
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
@@ -191,7 +191,7 @@ async def test_a_dedicated_worker_loses_its_server_alone_and_its_turn_goes_on(
     assert heard.text == "I went on."
     assert told(serving) == ["sleep in the shell", CONTINUE_PROMPT.text]
     (notice,) = heard.notices
-    assert notice.text.endswith("ended with code -9; the session goes on in another process")
+    assert notice.text.endswith("ended with code -9; the session continues in another process")
     (cut,) = heard.ended_tools
     assert cut.status == "failed" and "may or may not have taken effect" in cut.output
 

@@ -36,7 +36,7 @@ server.serve_forever()
 
 
 class Quiet(ServeProcess):
-    async def _listen(self) -> None:
+    async def _follow_events(self) -> None:
         return
 
 

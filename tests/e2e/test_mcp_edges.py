@@ -98,7 +98,11 @@ async def test_a_subfolder_of_a_checkout_is_all_that_a_worker_may_edit_unasked(
         ),
         ("worker_spawn", {"task": "x", "cwd": "hello.txt"}, "is not a directory"),
         ("worker_spawn", {"task": "x", "provider": "nope"}, "unknown provider 'nope'"),
-        ("worker_spawn", {"task": "x", "prvider": "y"}, "there is no argument 'prvider'"),
+        (
+            "worker_spawn",
+            {"task": "x", "prvider": "y"},
+            "prvider: unknown argument; did you mean 'provider'?",
+        ),
         ("worker_status", {"worker_id": "w-none1"}, "no worker 'w-none1'"),
         ("worker_prompt", {"worker_id": "w-none1", "prompt": "x"}, "no worker 'w-none1'"),
         ("worker_wait", {"worker_ids": []}, "length >= 1"),

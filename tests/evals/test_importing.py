@@ -187,7 +187,7 @@ def test_nothing_is_overwritten_unless_it_is_wanted(tmp_path: Path) -> None:
     ("kind", "name", "text", "words"),
     [
         ("agentv", "a.yaml", "x: 1", "neither tests nor evalcases"),
-        ("agentv", "a.yaml", "tests: [", "a.yaml:2: no valid YAML"),
+        ("agentv", "a.yaml", "tests: [", "a.yaml:2: invalid YAML"),
         ("promptfoo", "a.yaml", "tests: []", "has no prompts"),
         ("promptfoo", "a.yaml", "prompts: [hi]", "none of its tests"),
         (
@@ -199,7 +199,7 @@ def test_nothing_is_overwritten_unless_it_is_wanted(tmp_path: Path) -> None:
         ("promptfoo", "a.yaml", "prompts: [x]\nscenarios: []", "scenarios; write each of them out"),
         ("yaml", "a.yaml", "tests: []", "name a .jsonl file"),
         ("jsonl", "a.yaml", "tests: x.jsonl", "has no list of `tests`"),
-        ("yaml", "a.jsonl", "{", "a.jsonl:1: no valid JSON"),
+        ("yaml", "a.jsonl", "{", "a.jsonl:1: invalid JSON"),
     ],
 )
 def test_what_is_nothing_of_the_kind_is_refused(

@@ -37,7 +37,7 @@ def kept(folder: Path) -> dict[Path, bytes]:
         ),
         (
             "- {type: tool-trajectory, mode: exact, expected: [{tool: a, statuss: ok}]}",
-            "g.yaml:1: [0].expected[0].statuss: unknown setting; did you mean 'status'?",
+            "g.yaml:1: [0].expected[0].statuss: unknown key; did you mean 'status'?",
         ),
         (
             "- {type: llm-grader, criteria: c, target: noone}",

@@ -82,8 +82,8 @@ def test_an_aggregator_is_a_rule_a_script_or_a_judge(
             "{type: llm-grader, prompt: p, temperature: 0}",
             ".temperature: is a setting of who judges",
         ),
-        ("{type: llm-grader, prompt: p, max_steps: 3}", ".max_steps: unknown setting"),
-        ("{type: code-grader, command: [a], target: t}", ".target: unknown setting"),
+        ("{type: llm-grader, prompt: p, max_steps: 3}", ".max_steps: unknown key"),
+        ("{type: code-grader, command: [a], target: t}", ".target: unknown key"),
         ("{type: llm-grader, prompt: gone.md}", "there is no prompt"),
         ("{type: llm-grader, rubrics: [{outcome: x, weigth: 2}]}", "weigth"),
         ("{type: rubrics, criteria: [{id: a, outcome: x}, {id: a, outcome: y}]}", "['a'] are ids"),
@@ -94,7 +94,7 @@ def test_an_aggregator_is_a_rule_a_script_or_a_judge(
         ),
         (
             "{type: composite, assertions: [{type: is-json}], aggregator: {type: llm, weights: {}}}",
-            ".aggregator.weights: unknown setting",
+            ".aggregator.weights: unknown key",
         ),
     ],
 )

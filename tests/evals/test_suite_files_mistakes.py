@@ -144,25 +144,25 @@ tests:
         load_suites([path, tmp_path / "other.eval.yaml", tmp_path / "none.yaml"], {})
     told = str(caught.value)
     for expected in (
-        "my.eval.yaml:2: nmae: unknown setting; did you mean 'name'?",
+        "my.eval.yaml:2: nmae: unknown key; did you mean 'name'?",
         "my.eval.yaml:3: execution.threshold: must be from 0 to 1, not 1.5",
         "my.eval.yaml:3: execution.workers: must be at most 50, not 99",
         "my.eval.yaml:3: execution.cache: is not supported",
         "my.eval.yaml:8: tests[0].assertions[0].type: 'contians' is no grader, or not supported",
         "did you mean 'contains'?",
         "my.eval.yaml:9: tests[0].assertions[1].value: is missing",
-        "my.eval.yaml:9: tests[0].assertions[1].valeu: unknown setting; did you mean 'value'?",
+        "my.eval.yaml:9: tests[0].assertions[1].valeu: unknown key; did you mean 'value'?",
         "my.eval.yaml:10: tests[0].assertions[2].weight: must be at least 0",
         "my.eval.yaml:11: tests[0].assertions[3].mode: unknown mode 'sideways'",
         "my.eval.yaml:12: tests[0].assertions[4].assertions: a composite needs members",
         "my.eval.yaml:13: tests[0].assertions[5].include: there is no template 'nothing'",
         "my.eval.yaml:14: tests[1]: 'a' is the id of another case too",
         "my.eval.yaml:15: tests[1].input[0].role: unknown role 'usr'",
-        "my.eval.yaml:17: tests[1].required: unknown setting",
+        "my.eval.yaml:17: tests[1].required: unknown key",
         "my.eval.yaml:18: tests[2].assertions: no grader of this case has a say",
         "my.eval.yaml:20: tests[3].id: is missing",
         "my.eval.yaml:21: tests[3].turns: belongs to a conversation",
-        "other.eval.yaml:2: no valid YAML",
+        "other.eval.yaml:2: invalid YAML",
         "none.yaml: cannot be read: No such file",
     ):
         assert expected in told, told
@@ -189,27 +189,27 @@ def test_a_case_in_which_no_grader_has_a_say_is_a_mistake(tmp_path: Path, assert
     [
         (
             "type: tool-trajectory, mode: in_order, expected: [{tool: a}, {tool: read, argz: {p: 1}}]",
-            "expected[1].argz: unknown setting; did you mean 'args'?",
+            "expected[1].argz: unknown key; did you mean 'args'?",
         ),
         (
             "type: tool-trajectory, mode: in_order, expected: [{tool: read, statuss: error}]",
-            "expected[0].statuss: unknown setting; did you mean 'status'?",
+            "expected[0].statuss: unknown key; did you mean 'status'?",
         ),
         (
             "type: field-accuracy, fields: [{path: a, tolerence: 1}]",
-            "fields[0].tolerence: unknown setting; did you mean 'tolerance'?",
+            "fields[0].tolerence: unknown key; did you mean 'tolerance'?",
         ),
         (
             "type: rubrics, criteria: [x, {outcome: y, requird: true}]",
-            "criteria[1].requird: unknown setting; did you mean 'required'?",
+            "criteria[1].requird: unknown key; did you mean 'required'?",
         ),
         (
             "type: llm-grader, rubrics: [{id: a, score_ranges: [{score_range: [0, 10], outcme: x}]}]",
-            "rubrics[0].score_ranges[0].outcme: unknown setting; did you mean 'outcome'?",
+            "rubrics[0].score_ranges[0].outcme: unknown key; did you mean 'outcome'?",
         ),
         (
             "type: composite, assertions: [{type: is-json, name: form}], aggregator: {weights: {from: 2}}",
-            "aggregator.weights.from: unknown setting; did you mean 'form'?",
+            "aggregator.weights.from: unknown key; did you mean 'form'?",
         ),
         (
             "type: composite, assertions: [{type: is-json, name: form}], aggregator: {weights: {form: x}}",
@@ -237,18 +237,18 @@ def test_a_weight_is_not_doubted_where_its_member_cannot_be_read(tmp_path: Path)
 
 def test_the_rubrics_of_a_case_are_looked_at_once(tmp_path: Path) -> None:
     (line,) = mistakes(tmp_path, "tests: [{id: a, input: x, rubrics: [{outcme: y}]}]")
-    assert line.startswith("my.eval.yaml:1: tests[0].rubrics[0].outcme: unknown setting")
+    assert line.startswith("my.eval.yaml:1: tests[0].rubrics[0].outcme: unknown key")
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ('{"id": "1", "input": "x", "criteria": "c"}\n{"id": 2', "set.jsonl:2: no valid JSON"),
+        ('{"id": "1", "input": "x", "criteria": "c"}\n{"id": 2', "set.jsonl:2: invalid JSON"),
         ('\n["x"]', "set.jsonl:2: expected a JSON object"),
         ('{"id": "1", "id": "1", "input": "x", "criteria": "c"}', "set.jsonl:1: id: given twice"),
-        ('{"id": "\\ud800", "input": "x"}', "set.jsonl:1: no valid JSON: half a surrogate"),
+        ('{"id": "\\ud800", "input": "x"}', "set.jsonl:1: invalid JSON: half a surrogate"),
         ("[" * 100_000, "set.jsonl:1: nested too deeply"),
-        ('{"id": "1", "input": "x", "criteria": "c", "n": NaN}', "set.jsonl:1: no valid JSON"),
+        ('{"id": "1", "input": "x", "criteria": "c", "n": NaN}', "set.jsonl:1: invalid JSON"),
     ],
 )
 def test_a_bad_line_of_a_data_set(tmp_path: Path, text: str, expected: str) -> None:

@@ -99,7 +99,7 @@ targets:
     for expected in (
         "targets.yaml:3: targets[0].command: is missing",
         "targets.yaml:4: targets[1]: 'a' is the name of another target too, on line 3",
-        "targets.yaml:4: targets[1].comand: unknown setting; did you mean 'command'?",
+        "targets.yaml:4: targets[1].comand: unknown key; did you mean 'command'?",
         "targets.yaml:4: targets[1].timeoutSeconds: must be more than 0, not 0",
         "targets.yaml:5: targets[2].provider: 'opencod' is no provider, or not supported",
         "did you mean 'opencode'?",
@@ -110,7 +110,7 @@ targets:
         "targets[6].env.A: expected text, not 1",
         "targets.yaml:10: targets[7].healthcheck: has nothing to ask",
         "targets[7].retry_status_codes: a command fails by its exit code, which is no status",
-        "targets[9].race[0].mthod: unknown setting",
+        "targets[9].race[0].mthod: unknown key",
         "targets[10].fixtures: is missing",
         "targets[11].method: unknown method 'root'; one of ",
         "targets[11].model: expected text, not 3",

@@ -35,9 +35,9 @@ def mistakes(folder: Path, text: str) -> list[str]:
     [
         (
             "tests:\n\t- id: a\n",
-            "my.eval.yaml:2: no valid YAML: a tab, where only spaces may indent",
+            "my.eval.yaml:2: invalid YAML: a tab, where only spaces may indent",
         ),
-        ("name: @me\n", "my.eval.yaml:1: no valid YAML: '@' may begin no value; put it in quotes"),
+        ("name: @me\n", "my.eval.yaml:1: invalid YAML: '@' cannot begin a value; put it in quotes"),
     ],
 )
 def test_a_character_that_yaml_does_not_take_is_named(

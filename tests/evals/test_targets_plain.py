@@ -246,7 +246,7 @@ def test_everything_that_is_wrong_with_recordings_is_told_at_once(tmp_path: Path
     told = str(caught.value).replace(f"{tmp_path}/", "").splitlines()
     assert [line.partition("; ")[0] for line in sorted(told)] == [
         "f.jsonl:2: line 1 is a recording of 'one' as well",
-        "f.jsonl:3: no recording: txt: unknown setting",
+        "f.jsonl:3: no recording: txt: unknown key",
         "f.jsonl:4: no recording: test_id: expected text, not 3",
         "f.jsonl:5: no answer",
         "f.jsonl:6: no recording: JSON is malformed: invalid character (byte 4)",

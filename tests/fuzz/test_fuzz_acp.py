@@ -30,7 +30,7 @@ from goent.agents.worker_paths import WorkerPaths
 from goent.domain.errors import ProtocolError, UnsupportedVersion, WorkerCrashed, WorkerError
 from goent.domain.events import DriverEvent
 from goent.domain.types import Provider
-from goent.opencode.acp_session import AcpHost
+from goent.opencode.acp_session import AcpProcess
 from goent.opencode.opencode_translator import OpenCodeTranslator
 from goent.opencode.process_launch import OpenCodeLaunch
 from goent.proc.process_table import marked_processes, new_owner
@@ -213,7 +213,7 @@ PROGRAMS = {
     "a refusal": (f"w({REFUSAL!r}); stay()", "not today"),
     "nonsense": ('w(b\'{"id":1,"error":7}\\n\'); stay()', "an invalid error"),
     "silence": ("time.sleep(60)", "not ready within 1 s"),
-    "no name": (f"w({NAMELESS % 1!r}.encode() + b'\\n'); stay()", "does not say which version"),
+    "no name": (f"w({NAMELESS % 1!r}.encode() + b'\\n'); stay()", "does not report its version"),
     "no server": (f"w({HELLO % 1!r}.encode() + b'\\n'); stay()", "not ready within 1 s"),
 }
 PROGRAM = """#!{python} -S
@@ -254,7 +254,7 @@ async def test_a_program_that_is_no_opencode_is_told_apart_and_ended(
     owner = new_owner("fuzz-acp")
     errors = (WorkerCrashed, ProtocolError, UnsupportedVersion)
     with anyio.fail_after(30), pytest.raises(errors) as caught:
-        async with AcpHost.running(launch, f"{owner}/1"):
+        async with AcpProcess.running(launch, f"{owner}/1"):
             pass
     assert words in str(caught.value)
     assert not list(marked_processes(owner))

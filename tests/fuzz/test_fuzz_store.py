@@ -131,7 +131,7 @@ async def test_a_damaged_file_is_read_or_its_trouble_is_named(
         path = tmp_path / f"{number}.db"
         path.write_bytes(damaged(sound, chance))
         said = await trouble_with(read(path))
-        assert not said or (str(path) in said and "fault of go-ent" not in said), said
+        assert not said or (str(path) in said and "bug in go-ent" not in said), said
         for left in tmp_path.glob(f"{number}.db*"):
             left.unlink()
     assert not [record for record in caplog.records if record.exc_info], caplog.text[-3000:]

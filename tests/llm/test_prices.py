@@ -119,7 +119,7 @@ async def test_tokens_of_a_cache_without_a_price_cost_as_input():
 @pytest.mark.parametrize(
     ("backend", "model"),
     [
-        *((known.id, model.name) for known in KNOWN_BACKENDS.values() for model in known.models),
+        *((known.id, model) for known in KNOWN_BACKENDS.values() for model in known.models),
         *SHORT_NAMES.values(),
     ],
 )

@@ -13,6 +13,7 @@ from msgspec import inspect
 from scripted_project import OpenProject
 from world import told
 
+from goent.domain.requests import OperationRequest
 from goent.mcp.server import tool_definition
 from goent.testing.driver import ScriptedDriver, say
 
@@ -76,12 +77,18 @@ def containers(kind: inspect.Type) -> st.SearchStrategy[Any]:
         case inspect.DictType(key_type=key, value_type=value):
             return st.dictionaries(values(key), values(value), max_size=2)
         case inspect.StructType(fields=fields):
-            return st.fixed_dictionaries(
-                {f.encode_name: values(f.type) for f in fields if f.required},
-                optional={f.encode_name: values(f.type) for f in fields if not f.required},
-            )
+            needed = {
+                f.encode_name: values(f.type) for f in fields if hint(f, "x-required") or f.required
+            }
+            shown = {f.encode_name: values(f.type) for f in fields if not hint(f, "deprecated")}
+            optional = {name: each for name, each in shown.items() if name not in needed}
+            return st.fixed_dictionaries(needed, optional=optional)
         case _:
             raise AssertionError(f"no tool has {kind} yet")
+
+
+def hint(field: inspect.Field, name: str) -> bool:
+    return isinstance(field.type, inspect.Metadata) and name in str(field.type.extra_json_schema)  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType] (msgspec leaves it open)
 
 
 def assert_all_accept(schema: Mapping[str, Any], value: Any) -> None:
@@ -116,7 +123,8 @@ async def test_every_schema_accepts_whatever_its_tool_takes_or_gives(
         def accepts(value: object) -> None:
             assert_all_accept(schema, value)
             sent = msgspec.json.encode(msgspec.convert(value, kind))
-            assert_all_accept(schema, msgspec.json.decode(sent))
+            if not issubclass(kind, OperationRequest):  # nobody is sent a request
+                assert_all_accept(schema, msgspec.json.decode(sent))
 
         accepts()
 

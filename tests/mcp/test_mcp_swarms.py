@@ -61,3 +61,36 @@ async def test_an_unknown_swarm_is_refused_with_the_remedy(open_project: OpenPro
             assert isinstance(said, types.TextContent)
             assert "no swarm 's-nobody'" in said.text
             assert "swarm list" in said.text
+
+
+@pytest.mark.parametrize(
+    ("task", "explanation"),
+    [
+        ({"taks": "x"}, "swarm_spawn: tasks[0].taks: unknown argument; did you mean 'task'?"),
+        ({"task": "x", "timeout_s": 0}, "swarm_spawn: tasks[0].timeout_s: must be more than 0"),
+        ({"task": "x", "prompt": "y"}, "swarm_spawn: tasks[0]: give task or prompt, not both"),
+        ({}, "task 'one' has an empty `task`"),
+    ],
+)
+async def test_a_mistake_in_a_task_is_explained_where_it_is(
+    open_project: OpenProject, task: dict[str, Any], explanation: str
+) -> None:
+    async with open_project(asks()) as project, a_lead(project, "auto", Person()) as lead:
+        result = await lead.call_tool("swarm_spawn", {"tasks": [{"id": "one"} | task]})
+        assert result.is_error
+        (content,) = result.content
+        assert isinstance(content, types.TextContent)
+        assert explanation in content.text
+
+
+async def test_a_task_is_named_as_in_worker_spawn(open_project: OpenProject) -> None:
+    driver = ScriptedDriver(lambda prompt: [say(prompt.text)])
+    async with open_project(driver) as project, a_lead(project, "auto", Person()) as lead:
+        tasks = [{"id": "new", "task": "look"}, {"id": "old", "prompt": "look"}]
+        asked = {"tasks": tasks, "isolation": "shared", "wait_s": 30}
+        swarm = told(await lead.call_tool("swarm_spawn", asked))
+        assert (swarm["state"], swarm["done"]) == ("completed", 2)
+        tools = {tool.name: tool.input_schema for tool in (await lead.list_tools()).tools}
+        schema = tools["swarm_spawn"]["$defs"]["SwarmTask"]
+        assert schema["required"] == ["id", "task"]
+        assert "prompt" not in schema["properties"]

@@ -44,7 +44,7 @@ def test_relative_entries_and_a_tilde_are_below_the_home(tmp_path: Path) -> None
         ("on", "sandbox: expected off, or a table"),
         ("{level: best}", "sandbox.level: unknown level 'best'; one of auto, landlock, off"),
         ("{network: none}", "sandbox.network: unknown network 'none'; one of all, gateway, off"),
-        ("{write: [x]}", "sandbox.write: unknown setting; did you mean 'writable'?"),
+        ("{write: [x]}", "sandbox.write: unknown key; did you mean 'writable'?"),
         ("{writable: [$HOME/x]}", "sandbox.writable[0]: '$HOME/x' is not expanded here; write ~/"),
         ("{readable: [a, ~you/x]}", "sandbox.readable[1]: '~you/x' is not expanded here; write ~/"),
     ],

@@ -65,8 +65,11 @@ def test_a_script_is_read_from_yaml(path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("providers: {a: {casess: []}}", "unknown field `casess`"),
-        ("providers: {a: {cases: [{steps: []}]}}", r"length >= 1.*cases\[0\]\.steps"),
+        ("providers: {a: {casess: []}}", "providers.a.casess: unknown key; did you mean 'cases'"),
+        (
+            "providers: {a: {cases: [{steps: []}]}}",
+            r"cases\[0\]\.steps: must have at least 1 entry",
+        ),
         ("providers: {a: {cases: [{steps: [{fault: {kind: flood}}]}]}}", "flood"),
         ("providers: [", "is not a script"),
     ],

@@ -1,7 +1,6 @@
 """Translates ACP updates into our events, for any agent.
 
-What a tool call was given and what came of it, each agent tells in its own way: that is said by
-the translator for that agent.
+How the input and output of tool calls are reported differs between agents, and so do translators.
 """
 
 from abc import ABC, abstractmethod
@@ -22,7 +21,7 @@ from goent.domain.events import DriverEvent, PlanUpdated, TextDelta, Thought, To
 from goent.domain.types import Command, FileChange, PlanEntry
 
 MAX_OUTPUT = 4000
-MAX_INPUT_BYTES = 16_000  # bytes of what a tool was given; of more, long texts are cut
+MAX_INPUT_BYTES = 16_000  # of a tool's input; in a larger one, long texts are cut
 MAX_INPUT_TEXT = 1000
 INTERRUPTED = "its process ended before the call did; it may or may not have taken effect"
 ToolStatus = Literal["pending", "running", "completed", "failed"]
@@ -37,7 +36,7 @@ _STATUS: dict[str, ToolStatus] = {
 
 
 class Translator(ABC):
-    """Remembers a turn's tool calls: an update tells only what has changed."""
+    """Remembers a turn's tool calls: an update has only what has changed."""
 
     def __init__(self, cwd: Path) -> None:
         self._cwd = cwd
@@ -60,7 +59,7 @@ class Translator(ABC):
                 return []
 
     def fail_open_calls(self) -> Sequence[ToolCall]:
-        """The calls that had not ended, as ones that never will."""
+        """The open calls, as failed ones."""
         return [
             replace(call, status="failed", output=INTERRUPTED)
             for call in self._calls.values()
@@ -76,7 +75,7 @@ class Translator(ABC):
     def _call(
         self, fields: ToolUpdate, known: ToolCall | None, status: ToolStatus
     ) -> tuple[ToolCall, Sequence[DriverEvent]]:
-        """The call as it stands now, and what else its update tells."""
+        """The call as it is now, and other events of its update."""
 
     def _tool(self, fields: ToolUpdate) -> Sequence[DriverEvent]:
         known = self._calls.get(fields.tool_call_id)
@@ -85,8 +84,8 @@ class Translator(ABC):
         if call == known:
             return []
         self._calls[call.id] = call
-        told_before = known is not None and known.input == call.input
-        return [replace(call, input=None) if told_before else call, *more]
+        is_repeated = known is not None and known.input == call.input
+        return [replace(call, input=None) if is_repeated else call, *more]
 
     def _change(self, name: str, added: int | None, removed: int | None) -> FileChange:
         path = self._cwd / name
@@ -96,7 +95,7 @@ class Translator(ABC):
 
 
 def shorten_input(raw: Raw | UnsetType | None) -> object:
-    """What a tool was given, as far as it is kept; None where nothing is told."""
+    """A tool's input, shortened if it is long; None if there is none or it is too long."""
     try:
         given: object = msgspec.json.decode(raw or b"null")
     except (msgspec.DecodeError, RecursionError):
@@ -126,34 +125,34 @@ def plan_entry(text: str, status: str) -> PlanEntry:
             return PlanEntry(text=text, status="pending")
 
 
-MAX_CALLS = 10_000  # a turn that tells of more is told of no further ones
-MAX_COMPARED_LINES = 2000  # lines; beyond, an edit is counted as if every line had changed
+MAX_CALLS = 10_000  # further ones in a turn are not reported
+MAX_COMPARED_LINES = 2000  # beyond, an edit counts as if every line had changed
 _TOOLS = {"execute": "bash", "search": "grep", "fetch": "webfetch"}
 
 
 class AgentTranslator(Translator):
-    """Puts together what comes in pieces: what an update leaves out is as it was."""
+    """Merges the updates of a call: what an update leaves out is unchanged."""
 
     def __init__(self, cwd: Path) -> None:
         super().__init__(cwd)
         self._whole: dict[str, ToolFields] = {}
 
     def merge(self, fields: ToolFields) -> ToolFields:
-        """The call with all that was told of it so far."""
+        """The call with everything reported so far."""
         known = self._whole.get(fields.tool_call_id)
         if known is None:
             return fields
-        news = {
+        given = {
             name: value
             for name, value in asdict(fields).items()
             if value is not None and value is not UNSET
         }
-        return msgspec.structs.replace(known, **news)
+        return msgspec.structs.replace(known, **given)
 
     def merge_question(self, fields: ToolFields) -> ToolFields:
-        """The same for a call that is asked about.
+        """The same for a call that needs permission.
 
-        Some agents have told its input only as text so far, piece by piece, as its model wrote it.
+        Some agents have sent its input only as text so far, piece by piece, as its model wrote it.
         """
         whole, known = self.merge(fields), self._whole.get(fields.tool_call_id)
         if whole.raw_input or known is None:
@@ -224,9 +223,9 @@ def _output_text(call: ToolFields) -> str:
 
 def _raw_text(raw: Raw | UnsetType | None) -> str:
     output = ToolData.read(raw)
-    told = output.text(("output", "error", "stdout", "stderr", "content", "result"))
-    if told or not raw:
-        return told
+    text = output.text(("output", "error", "stdout", "stderr", "content", "result"))
+    if text or not raw:
+        return text
     try:
         return msgspec.json.decode(raw, type=str)
     except msgspec.DecodeError:

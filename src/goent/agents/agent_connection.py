@@ -1,14 +1,10 @@
 """Talks to an ACP agent: requests, updates, login and refusals.
 
-The typed side of one connection: requests go out as methods, what the agent tells and asks
-comes in through a `Client`. An agent's own refusals stay `RpcError`s: what they mean, only the
-driver of that agent knows.
+Requests go out as methods; the agent's updates and questions come in through an `AgentListener`. An
+agent's own refusals stay `RpcError`s, which only its driver can interpret.
 
-A call that goes through the gateway fails in the gateway's words, which say the kind of failure.
-
-By a method that the agent carries out itself, and only where there is no choice: the one that the
-settings name, or its only one. Which of several, and what a person has to do in a terminal, is
-theirs to decide: then they are told what the agent offers, and the exact command.
+go-ent logs in by a method that the agent carries out itself, if the settings name it or it is the
+only one. Otherwise the error lists what the agent offers, with the exact command for a terminal.
 """
 
 import re
@@ -71,24 +67,24 @@ from goent.rpc.json_rpc import (
 )
 from goent.rpc.rpc_peer import Peer
 
-REQUEST_TIMEOUT_S = 60.0  # seconds for a request that does no work; a cold OpenCode takes five
-CANCEL_TIMEOUT_S = 1.0  # seconds for telling a peer that does not read to stop
+REQUEST_TIMEOUT_S = 60.0  # for a request that does no work; a cold OpenCode takes five
+CANCEL_TIMEOUT_S = 1.0  # for sending a cancellation to an agent that may not read
 
 T = TypeVar("T")
 
 
 class AgentListener(Protocol):
-    """What the agent tells us and asks of us."""
+    """Receives the agent's updates and questions."""
 
     async def update(self, session_id: str, update: AnyUpdate) -> None:
-        """In order, one at a time; the agent waits while this does."""
+        """Called in order, one at a time; the agent waits until it returns."""
         ...
 
     async def request_permission(self, request: PermissionRequest) -> PermissionOutcome: ...
 
 
 class AgentConnection:
-    """One agent, on the other end of a pair of byte streams. It works while `run` runs."""
+    """One agent on a pair of byte streams. It works while `run` runs."""
 
     def __init__(
         self,
@@ -99,7 +95,7 @@ class AgentConnection:
         name: str,
         takes_writes: bool = True,
     ) -> None:
-        """`takes_writes`: say yes to `fs/write_text_file`, from one who writes the file itself."""
+        """`takes_writes`: accept `fs/write_text_file` from an agent that writes the file itself."""
         self._name = name
         self._peer = Peer(receive, send, _Inbound(client, takes_writes=takes_writes))
 
@@ -108,15 +104,15 @@ class AgentConnection:
         await self._peer.run()
 
     async def aclose(self) -> None:
-        """Hang up; to an agent on pipes that is the request to exit."""
+        """Hang up, which asks an agent on pipes to exit."""
         await self._peer.aclose()
 
     async def initialize(
         self, *, patience: float | None = REQUEST_TIMEOUT_S
     ) -> AcpInitializeResult:
-        """Agree on the protocol's version. We offer no files and no terminals.
+        """Agree on the protocol version. We offer no files and no terminals.
 
-        A login in a terminal is offered to the user, as a command.
+        Login in a terminal counts as supported: the user gets the command.
         """
         params = AcpInitializeParams(
             protocol_version=client_messages.PROTOCOL_VERSION,
@@ -131,7 +127,7 @@ class AgentConnection:
         if result.protocol_version != client_messages.PROTOCOL_VERSION:
             raise ProtocolError(
                 f"{self._name} speaks ACP version {result.protocol_version}, "
-                f"go-ent speaks {client_messages.PROTOCOL_VERSION}: use a release of it that does too"
+                f"go-ent speaks {client_messages.PROTOCOL_VERSION}: use a release that does too"
             )
         return result
 
@@ -145,22 +141,22 @@ class AgentConnection:
         )
 
     async def authenticate(self, method: str, *, patience: float = REQUEST_TIMEOUT_S) -> None:
-        """Have the agent log in by one of the methods that it has named."""
+        """Have the agent log in by one of its methods."""
         params = AuthenticateParams(method_id=method)
         await self._ask(
             client_messages.AUTHENTICATE, params, _decoder(EmptyResult), patience=patience
         )
 
     async def load_session(self, session_id: str, cwd: str) -> OpenedSession:
-        """Come back to a session; its history comes first, as updates."""
+        """Reopen a session; its history arrives first, as updates."""
         return await self._open(client_messages.SESSION_LOAD, session_id, cwd)
 
     async def resume_session(self, session_id: str, cwd: str) -> OpenedSession:
-        """Come back to a session without hearing its history."""
+        """Reopen a session without its history."""
         return await self._open(client_messages.SESSION_RESUME, session_id, cwd)
 
     async def set_model(self, session_id: str, model: str, *, option: str = "model") -> str:
-        """Choose the session's model. What comes back is what the agent says it is now."""
+        """Set the session's model, and return the one that the agent reports."""
         params = SetConfigOptionParams(session_id=session_id, config_id=option, value=model)
         try:
             result = await self._ask(
@@ -175,13 +171,13 @@ class AgentConnection:
         chosen = find_option(result.config_options, option)
         if chosen is None or chosen.current_value != model:
             now = chosen.current_value if chosen else None
-            raise UnknownModel(f"{self._name} was told to use {model!r} and has {now!r}")
+            raise UnknownModel(f"{self._name} was asked to use {model!r} and uses {now!r}")
         return chosen.current_value
 
     async def set_mode(self, session_id: str, mode: str, *, option: str = "") -> str | None:
-        """Choose the session's mode, by the option for it; what the agent says it is now.
+        """Set the session's mode by its option, and return the one that the agent reports.
 
-        Without an option by the older request, to which agents say nothing: None.
+        Without an option, by the older request, which reports nothing: None.
         """
         if not option:
             older = SetModeParams(session_id=session_id, mode_id=mode)
@@ -195,7 +191,7 @@ class AgentConnection:
         return chosen.current_value if chosen else ""
 
     async def set_legacy_model(self, session_id: str, model: str) -> None:
-        """The same by a request that the protocol no longer has, and many agents still answer."""
+        """Set the model by a request that left the protocol, but that many agents still answer."""
         params = SetModelParams(session_id=session_id, model_id=model)
         await self._ask(client_messages.SESSION_SET_MODEL, params, _decoder(EmptyResult))
 
@@ -204,11 +200,11 @@ class AgentConnection:
         session_id: str,
         blocks: Sequence[ContentBlock],
         *,
-        timeout: float | None = None,  # noqa: ASYNC109 (the agent is told when it is over)
+        timeout: float | None = None,  # noqa: ASYNC109 (the agent is sent a cancellation)
     ) -> PromptResult:
-        """Take one turn; all its updates have been handled when this returns.
+        """Take one turn; returns when all its updates have been handled.
 
-        A turn that is left, by cancellation or for the time it takes, is cancelled.
+        On a timeout or a cancellation, the agent's turn is cancelled.
         """
         params = PromptParams(session_id=session_id, prompt=tuple(blocks))
         try:
@@ -230,14 +226,14 @@ class AgentConnection:
                 client_messages.SESSION_CANCEL, SessionParams(session_id=session_id)
             )
         except ConnectionLost:
-            return  # nothing is left that could go on
+            return  # the agent is gone
 
     async def close_session(self, session_id: str) -> None:
         params = SessionParams(session_id=session_id)
         await self._ask(client_messages.SESSION_CLOSE, params, _decoder(EmptyResult))
 
     async def extension(self, method: str, params: object) -> Raw:
-        """A request that this agent alone knows."""
+        """Send a request outside the protocol."""
         return await self._ask(method, params, client_messages.null_as_empty)
 
     async def _leave(self, session_id: str) -> None:
@@ -276,10 +272,10 @@ class _Inbound:
     async def notification(self, method: str, params: Raw) -> None:
         if method == client_messages.SESSION_UPDATE:
             try:
-                told = decode_update(params)
+                notification = decode_update(params)
             except (msgspec.DecodeError, RecursionError) as error:
                 raise InvalidParams(str(error)) from error
-            await self._client.update(told.session_id, told.update)
+            await self._client.update(notification.session_id, notification.update)
 
     async def request(self, method: str, params: Raw) -> object:
         if method == agent_messages.REQUEST_PERMISSION:
@@ -289,7 +285,7 @@ class _Inbound:
                 raise InvalidParams(str(error)) from error
             return PermissionResponse(outcome=await self._client.request_permission(request))
         if method == agent_messages.FS_WRITE_TEXT_FILE and self._takes_writes:
-            # OpenCode says so after an approved edit, asked or not, and writes the file itself.
+            # OpenCode sends it after an approved edit, and writes the file itself.
             return EmptyResult()
         raise MethodNotFound(method)
 
@@ -299,6 +295,8 @@ def _decoder(kind: type[T]) -> Callable[[Raw], T]:
 
 
 AUTH_REQUIRED = -32000
+INTERNAL_ERROR_PREFIX = "Internal error: "  # by which agents introduce errors of their models
+MAX_NAMES = 20
 
 _ERROR_PATTERNS: tuple[tuple[re.Pattern[str], type[WorkerError]], ...] = (
     (re.compile(r"model not found", re.IGNORECASE), UnknownModel),
@@ -309,9 +307,15 @@ _ERROR_PATTERNS: tuple[tuple[re.Pattern[str], type[WorkerError]], ...] = (
 
 
 def error_type_for(message: str) -> type[WorkerError]:
-    """All that is left where nothing but the message tells."""
+    """The type of an error of which only the message is known."""
     found = (kind for words, kind in _ERROR_PATTERNS if words.search(message))
     return next(found, WorkerError)
+
+
+def list_names(names: Sequence[str], most: int = MAX_NAMES) -> str:
+    """The names for a message, the first of them if there are many."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return (", ".join(names[:most]) or "none") + more
 
 
 BY_AGENT, BY_TERMINAL = "agent", "terminal"
@@ -319,7 +323,7 @@ LoginMethods = Sequence[AuthMethod]
 
 
 def choose_login(methods: LoginMethods, wanted: str = "") -> AuthMethod | None:
-    """The method to log in by without asking anybody; None if there is a choice, or nothing to choose."""
+    """The login method to use without asking; None if there are several, or none."""
     own = _agent_logins(methods)
     if wanted:
         return next((method for method in own if method.id == wanted), None)
@@ -333,7 +337,7 @@ async def call_with_login(
     *,
     patience: float = REQUEST_TIMEOUT_S,
 ) -> tuple[T, bool]:
-    """What was asked for, and whether it took a login. A refusal that remains is an `RpcError`."""
+    """The reply, and whether it took a login. Raises `RpcError` if it is refused anyway."""
     try:
         return await ask(), False
     except RpcError as error:
@@ -354,7 +358,7 @@ def describe_login(method: AuthMethod) -> str:
 def login_remedy(
     command: Sequence[str], methods: LoginMethods, setting: str, wanted: str = ""
 ) -> str:
-    """What a person can do about a login that is demanded: in a terminal, or by naming a method."""
+    """What the user can do about a required login: in a terminal, or by naming a method."""
     ways = [_terminal_login(command, method) for method in methods if method.type == BY_TERMINAL]
     own = ", ".join(describe_login(method) for method in _agent_logins(methods))
     if own and choose_login(methods, wanted) is None:
@@ -366,7 +370,7 @@ def login_remedy(
 
 
 def _agent_logins(methods: LoginMethods) -> list[AuthMethod]:
-    """Those that the agent carries out itself, as most do."""
+    """The methods that the agent carries out itself."""
     return [method for method in methods if method.type in (None, BY_AGENT)]
 
 

@@ -1,7 +1,7 @@
 """Decides which command is a worker's agent, and what its process inherits.
 
-Keys that go-ent holds are in no agent's environment. go-ent's own agent is told where the gateway
-is, by one variable that it removes at its start; other agents have logins of their own.
+Keys that go-ent holds are in no agent's environment. go-ent's own agent gets the gateway's address
+in a variable that it removes when it starts; other agents have logins of their own.
 """
 
 import os
@@ -29,7 +29,7 @@ from goent.sandbox.process_sandbox import ProcessSandbox, SandboxedAgent
 from goent.system.project_folders import home_dir, state_path
 
 OWN_NAME = "go-ent acp"
-# -P: a worker's directory must not be searched for modules, it is somebody's repository.
+# -P: a worker's directory, which is a repository, must not be searched for modules.
 OWN_COMMAND = (sys.executable, "-P", "-m", "goent", "acp")
 # The own agent's tools, by the permission that each one needs.
 OWN_TOOLS = {
@@ -40,17 +40,17 @@ OWN_TOOLS = {
     "read": ("Read",),
     "todowrite": ("TodoWrite",),
 }
-# Words of a command line that are folders of a home, and no agent's own.
+# Words of a command line that also name folders in a home, but none of an agent.
 NOT_AGENTS = (
     *("", "aws", "cache", "config", "docker", "git", "gnupg", "kube", "local", "ssh"),
-    *("bun", "cargo", "deno"),  # they hold programs that the user runs
+    *("bun", "cargo", "deno"),  # these hold programs that the user runs
 )
 
 
 class AgentLaunch(Value, frozen=True, kw_only=True):
-    """How one agent process is started. `own`: it is go-ent's own, and calls through the gateway.
+    """How one agent process is started. go-ent's own (`own`) calls models through the gateway.
 
-    In its sandbox it can write where its worker works, and in `folders`, its own.
+    In its sandbox it can write where its worker works, and in its own `folders`.
     """
 
     name: str
@@ -67,7 +67,7 @@ class AgentLaunch(Value, frozen=True, kw_only=True):
 
     @property
     def remedy(self) -> str:
-        """What may help an agent of somebody else's that does not come up inside its sandbox."""
+        """What may help if a foreign agent does not start inside its sandbox."""
         if self.own or not self.sandbox.confines:
             return ""
         places = ", ".join(map(str, self.folders)) or "no folder of its own"
@@ -77,7 +77,7 @@ class AgentLaunch(Value, frozen=True, kw_only=True):
         )
 
     def confined(self) -> AbstractAsyncContextManager[ConfinedCommand]:
-        """How to start it inside its sandbox."""
+        """The command inside its sandbox."""
         return self.sandbox.agent(
             SandboxedAgent(
                 command=self.command,
@@ -92,23 +92,23 @@ class AgentLaunch(Value, frozen=True, kw_only=True):
 
 
 def uses_own_agent(provider: Provider, settings: Settings) -> bool:
-    """Whether go-ent's own agent is meant: any provider that is no other agent."""
+    """Whether the provider is for go-ent's own agent, because it is not another agent."""
     return provider.backend not in settings.agents
 
 
-def own_launch(spec: WorkerSpec, around: DriverContext, gate: Gate, token: str) -> AgentLaunch:
+def own_launch(spec: WorkerSpec, context: DriverContext, gate: Gate, token: str) -> AgentLaunch:
     """Raises `ProviderRefused` if go-ent cannot call the model itself."""
-    settings = around.settings()
+    settings = context.settings()
     provider = spec.provider
     backend = settings.backends.get(provider.backend)
-    if backend is None or not backend.base_url or not backend.is_held(around.environ()):
+    if backend is None or not backend.base_url or not backend.is_held(context.environ()):
         raise ProviderRefused(
             f"go-ent's own agent calls models through go-ent, which holds no key for provider "
             f"{provider.name!r}: give it one in .goent/providers.yaml, or use the method 'acp'"
         )
-    env = _environment(around, spec)
+    env = _environment(context, spec)
     also = tuple(folder for folder in settings.agent.writable if folder.is_dir())
-    told = GateModel(
+    model = GateModel(
         name=provider.name,
         backend=provider.backend,
         model=provider.model,
@@ -116,11 +116,13 @@ def own_launch(spec: WorkerSpec, around: DriverContext, gate: Gate, token: str) 
         dialect=backend.dialect,
         options=provider.options,
     )
-    limits = around.sandbox.shell_variables(spec.cwd, env, also) if around.sandbox.confines else {}
+    limits = (
+        context.sandbox.shell_variables(spec.cwd, env, also) if context.sandbox.confines else {}
+    )
     address = GateAddress(
         url=gate.base_url(provider.backend),
         token=token,
-        provider=told,
+        provider=model,
         writable=tuple(map(str, settings.agent.writable)),
         refused=refused_tools(spec.rules),
         sandbox=limits.get(OPTIONS_VARIABLE, ""),
@@ -134,28 +136,28 @@ def own_launch(spec: WorkerSpec, around: DriverContext, gate: Gate, token: str) 
         env={**env, GATE_VARIABLE: msgspec.json.encode(address).decode()},
         own=True,
         start_timeout=settings.opencode.start_timeout_s,
-        sandbox=around.sandbox,
+        sandbox=context.sandbox,
         folders=(state_path(env), *also),
         gate_port=urlsplit(gate.guard_url).port,
     )
 
 
 def refused_tools(rules: Sequence[PermissionRule]) -> tuple[str, ...]:
-    """Those of the own agent's tools that no call of could be allowed."""
+    """The tools of go-ent's own agent of which no call could be allowed."""
     refused = (tools for name, tools in OWN_TOOLS.items() if is_always_denied(rules, name))
     return tuple(tool for tools in refused for tool in tools)
 
 
-def foreign_launch(spec: WorkerSpec, around: DriverContext) -> AgentLaunch:
-    settings = around.settings()
+def foreign_launch(spec: WorkerSpec, context: DriverContext) -> AgentLaunch:
+    settings = context.settings()
     agent = settings.agents[spec.provider.backend]
-    if settings.sandbox.network != "all" and around.sandbox.confines:
+    if settings.sandbox.network != "all" and context.sandbox.confines:
         raise ProviderRefused(
             f"the agent {spec.provider.backend!r} calls its models by itself, but `sandbox.network: "
             f"{settings.sandbox.network}` lets agents reach only go-ent's gateway: use another provider, "
             "or set `sandbox: {network: all}`"
         )
-    env = _environment(around, spec)
+    env = _environment(context, spec)
     names = (spec.provider.backend, *_program_names(agent.command))
     return AgentLaunch(
         name=spec.provider.backend,
@@ -165,14 +167,14 @@ def foreign_launch(spec: WorkerSpec, around: DriverContext) -> AgentLaunch:
         own=False,
         start_timeout=agent.start_timeout_s,
         auth_method=agent.auth_method,
-        sandbox=around.sandbox,
+        sandbox=context.sandbox,
         folders=_usual_folders(names, env),
         shown=opencode_settings_folders(env) if "opencode" in names else (),
     )
 
 
 def _program_names(command: Sequence[str]) -> tuple[str, ...]:
-    """The names of what a command runs, and of its packages: it may begin with `env`, `npx` or `node`."""
+    """The names in a command and of its packages: it may begin with `env`, `npx` or `node`."""
     words = [Path(word) for word in command if not word.startswith("-")]
     real = [word.resolve() for word in words if word.is_absolute()]
     packages = [
@@ -185,7 +187,7 @@ def _program_names(command: Sequence[str]) -> tuple[str, ...]:
 
 
 def _usual_folders(names: Sequence[str], env: Mapping[str, str]) -> tuple[Path, ...]:
-    """Where programs of these names usually keep their logins and sessions, as far as it is there."""
+    """The existing folders where programs of these names usually keep logins and sessions."""
     if "opencode" in names:
         return opencode_data_folders(env)
     home = home_dir(env)
@@ -199,12 +201,12 @@ def _usual_folders(names: Sequence[str], env: Mapping[str, str]) -> tuple[Path, 
     return tuple(path for path in dict.fromkeys(found) if path.is_dir() and path != home)
 
 
-def _environment(around: DriverContext, spec: WorkerSpec) -> dict[str, str]:
-    settings = around.settings()
-    env = public_environment(settings, around.environ())
-    env |= {"PWD": str(spec.cwd), **around.passes.environment(spec.id)}
+def _environment(context: DriverContext, spec: WorkerSpec) -> dict[str, str]:
+    settings = context.settings()
+    env = public_environment(settings, context.environ())
+    env |= {"PWD": str(spec.cwd), **context.passes.environment(spec.id)}
     if settings.opencode.profile == "hermetic":
-        home = around.state_dir / "agent-home"
+        home = context.state_dir / "agent-home"
         home.mkdir(0o700, parents=True, exist_ok=True)
         env |= hermetic_folders(home)
     return env

@@ -1,11 +1,10 @@
 """Runs one agent process and opens a session in it, on the worker's model.
 
 It runs in a task of its own, so that it can outlive the turn that started it. Whoever started it
-closes it; one that hangs up by itself is brought down with all that it started.
+closes it; one that hangs up by itself is ended with everything that it started.
 """
 
 import logging
-import re
 import signal
 
 import anyio
@@ -21,16 +20,20 @@ from goent.acp.client_messages import (
     OpenedSession,
 )
 from goent.acp.message_parts import find_option
-from goent.agents import agent_connection, opencode_program
 from goent.agents.agent_connection import (
     AUTH_REQUIRED,
+    INTERNAL_ERROR_PREFIX,
     AgentConnection,
     AgentListener,
     call_with_login,
     choose_login,
     error_type_for,
+    list_names,
+    login_remedy,
 )
 from goent.agents.agent_launch import AgentLaunch
+from goent.agents.opencode_program import OPENCODE_NAME, check_agent
+from goent.agents.process_vitals import EXIT_CODE_TIMEOUT_S, without_colours
 from goent.domain.errors import (
     NothingSaid,
     ProtocolError,
@@ -48,11 +51,9 @@ from goent.providers import gateway_errors
 from goent.providers.gateway_errors import failure_of_kind, gateway_failure
 from goent.rpc.json_rpc import RpcError
 
-INTERNAL_ERROR = "Internal error: "
-
 
 class _AgentErrorData(Struct, frozen=True, kw_only=True):
-    """What go-ent's own agent adds: the kind of the failure."""
+    """What go-ent's own agent adds: the kind of failure."""
 
     kind: str = ""
 
@@ -61,18 +62,16 @@ def classify_agent_error(
     error: RpcError, launch: AgentLaunch, logins: tuple[AuthMethod, ...] | None, *, remedy: str = ""
 ) -> WorkerError:
     """The refusal of a session or a prompt, as the kind of failure it is."""
-    message = gateway_errors.unmask_retry_words(error.message.removeprefix(INTERNAL_ERROR))
+    message = gateway_errors.unmask_retry_words(error.message.removeprefix(INTERNAL_ERROR_PREFIX))
     if error.code == AUTH_REQUIRED:
         setting = f"agents.{launch.name}.auth_method"
-        how = agent_connection.login_remedy(
-            launch.command, logins or (), setting, launch.auth_method
-        )
-        return ProviderRefused(f"{launch.name} wants a login: {how} ({message})")
+        how = login_remedy(launch.command, logins or (), setting, launch.auth_method)
+        return ProviderRefused(f"{launch.name} requires a login: {how} ({message})")
     kind = _error_kind(error.data)
     if kind == NothingSaid.kind:
         return NothingSaid(message)
-    told = failure_of_kind(kind, message) or gateway_failure(message)
-    return told or error_type_for(message)(f"{launch.name}: {message}{remedy}")
+    known = failure_of_kind(kind, message) or gateway_failure(message)
+    return known or error_type_for(message)(f"{launch.name}: {message}{remedy}")
 
 
 def _error_kind(data: Raw | None) -> str:
@@ -82,11 +81,7 @@ def _error_kind(data: Raw | None) -> str:
         return ""
 
 
-LAST_WORDS = 2.0  # seconds for the exit code, once the line is dead
-END_TIMEOUT_S = (
-    15.0  # seconds for the end of a process and of what it started; they are bounded themselves
-)
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+END_TIMEOUT_S = 15.0  # for the end of a process and everything it started
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +96,7 @@ class AgentProcess:
         self._client = client
         self._mark = mark
         self._stop = anyio.Event()
-        self._given_up = ""
+        self._kill_reason = ""
         self._code: int | None = None
         self._stderr = ""
         self._parts: tuple[SupervisedProcess, AgentConnection, AcpInitializeResult] | None = None
@@ -116,18 +111,18 @@ class AgentProcess:
 
     @property
     def initialize_result(self) -> AcpInitializeResult:
-        """What the agent said of itself."""
+        """The agent's reply to the handshake."""
         return self._ready[2]
 
     @property
     def lost(self) -> bool:
-        """Whether nobody there will answer any more."""
-        if self.gone.is_set() or self._given_up:
+        """Whether the agent will not answer any more."""
+        if self.gone.is_set() or self._kill_reason:
             return True
-        return not is_alive(self.child.pid)  # it has died, and nobody has heard of it yet
+        return not is_alive(self.child.pid)  # it may have died just now
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
-        """Started when it has shaken hands; raises a `WorkerError` if it does not get there."""
+        """Started after the handshake; raises a `WorkerError` if it does not get there."""
         try:
             async with (
                 self.launch.confined() as start,
@@ -143,31 +138,31 @@ class AgentProcess:
         except Exception as error:
             if self._parts is None:
                 raise
-            log.exception("agent %s met a fault of go-ent's own", self.launch.name, exc_info=error)
+            log.exception("internal error in agent %s", self.launch.name, exc_info=error)
         finally:
             self.gone.set()
             self.finished.set()
 
     async def close(self) -> None:
-        """End it, and what it started."""
+        """End it and everything it started."""
         self._stop.set()
         with anyio.move_on_after(END_TIMEOUT_S, shield=True):
             await self.finished.wait()
 
     def kill(self, why: str) -> None:
-        """End it at once: it can no longer be asked to."""
-        self._given_up = why
+        """End it immediately: it does not react any more."""
+        self._kill_reason = why
         send_signal(self.child.pid, signal.SIGKILL)
 
     async def crash(self, *, session_lives: bool) -> WorkerCrashed:
-        """What to tell whoever relied on it."""
+        """How it ended, as an error."""
         with anyio.move_on_after(END_TIMEOUT_S):
             await self.finished.wait()
         return self._crash(self.child, session_lives=session_lives)
 
     @property
     def _ready(self) -> tuple[SupervisedProcess, AgentConnection, AcpInitializeResult]:
-        assert self._parts, "an agent is used after it has shaken hands"
+        assert self._parts, "an agent is used only after its handshake"
         return self._parts
 
     async def _serve_until_stopped(
@@ -178,15 +173,15 @@ class AgentProcess:
                 child.stdout, child.stdin, self._client, name=self.launch.name, takes_writes=False
             )
             tasks.start_soon(self._serve, connection)
-            hello = await self._initialize(connection, child)
-            self._parts = (child, connection, hello)
+            reply = await self._initialize(connection, child)
+            self._parts = (child, connection, reply)
             task_status.started()
-            tasks.start_soon(self._until_told, tasks.cancel_scope)
+            tasks.start_soon(self._cancel_when_stopped, tasks.cancel_scope)
             await self.gone.wait()
             await self._read_exit(child)
             tasks.cancel_scope.cancel()
 
-    async def _until_told(self, scope: anyio.CancelScope) -> None:
+    async def _cancel_when_stopped(self, scope: anyio.CancelScope) -> None:
         await self._stop.wait()
         scope.cancel()
 
@@ -197,8 +192,8 @@ class AgentProcess:
             self.gone.set()
 
     async def _read_exit(self, child: SupervisedProcess) -> None:
-        """How it ended by itself, before it is brought down."""
-        with anyio.move_on_after(LAST_WORDS):
+        """Note how it ended by itself, before its processes are ended."""
+        with anyio.move_on_after(EXIT_CODE_TIMEOUT_S):
             self._code = await child.wait()
         self._stderr = child.stderr
 
@@ -208,7 +203,7 @@ class AgentProcess:
         patience = self.launch.start_timeout
         try:
             with anyio.fail_after(patience):
-                hello = await connection.initialize(patience=None)
+                reply = await connection.initialize(patience=None)
         except TimeoutError:
             message = f"{self.launch.name} (pid {child.pid}) did not answer within {patience:g} s"
             raise WorkerCrashed(_with_stderr(message, child.stderr), stderr=child.stderr) from None
@@ -219,12 +214,12 @@ class AgentProcess:
             raise ProtocolError(_with_stderr(str(error), child.stderr)) from error
         except RpcError as error:
             raise self.refusal(error, opening=True) from error
-        if hello.agent_info and hello.agent_info.name == opencode_program.OPENCODE_NAME:
-            opencode_program.check_agent(hello.agent_info.version, self.launch.name)
-        return hello
+        if reply.agent_info and reply.agent_info.name == OPENCODE_NAME:
+            check_agent(reply.agent_info.version, self.launch.name)
+        return reply
 
     def refusal(self, error: RpcError, *, opening: bool = False) -> WorkerError:
-        """Of a prompt, or of the session when that is opened."""
+        """The agent's refusal of a prompt, or of a session when it is opened."""
         logins = self._parts[2].auth_methods if self._parts else ()
         return classify_agent_error(
             error, self.launch, logins, remedy=self.launch.remedy if opening else ""
@@ -234,21 +229,20 @@ class AgentProcess:
         self, child: SupervisedProcess, *, session_lives: bool, remedy: str = ""
     ) -> WorkerCrashed:
         ending = "hung up" if self._code is None else f"ended with code {self._code}"
-        ending = self._given_up or ending
+        ending = self._kill_reason or ending
         return WorkerCrashed(
             _with_stderr(f"{self.launch.name} (pid {child.pid}) {ending}", self._stderr) + remedy,
             returncode=self._code,
-            stderr=_COLOURS.sub("", self._stderr),
+            stderr=without_colours(self._stderr),
             session_lives=session_lives,
         )
 
 
 def _with_stderr(message: str, stderr: str) -> str:
-    last = _COLOURS.sub("", stderr)[-500:].strip()
+    last = without_colours(stderr)[-500:].strip()
     return f"{message}: {last}" if last else message
 
 
-MOST_NAMES = 20
 SessionReply = NewSession | OpenedSession
 
 
@@ -259,9 +253,9 @@ async def choose_model(
     provider: Provider,
     launch: AgentLaunch,
 ) -> None:
-    """By the option for it, else by the older request. Raises `UnknownModel` with the names it has.
+    """Set the model by its option, or by the older request; raises `UnknownModel` with its models.
 
-    go-ent's own agent was started with the model; it is only told if it has come back with another.
+    go-ent's own agent was started with the model, so this matters only for a resumed session.
     """
     if not provider.model:
         return
@@ -280,7 +274,7 @@ async def choose_model(
         await connection.set_legacy_model(session, _pick_model(wanted, choices, launch))
     elif not launch.own:
         raise UnknownModel(
-            f"{launch.name} offers no choice of a model, so {provider.model!r} cannot be had: "
+            f"{launch.name} offers no choice of a model, so {provider.model!r} is not available: "
             f"leave `models` out of agents.{launch.name} in .goent/config.yaml"
         )
 
@@ -288,14 +282,13 @@ async def choose_model(
 def _pick_model(wanted: tuple[str, ...], choices: tuple[str, ...], launch: AgentLaunch) -> str:
     found = next((name for name in wanted if name in choices), None)
     if found is None:
-        more = f" and {len(choices) - MOST_NAMES} more" if len(choices) > MOST_NAMES else ""
-        names = ", ".join(choices[:MOST_NAMES]) or "none"
-        raise UnknownModel(f"{launch.name} has no model {wanted[0]!r}; it has: {names}{more}")
+        names = list_names(choices)
+        raise UnknownModel(f"{launch.name} has no model {wanted[0]!r}; it has: {names}")
     return found
 
 
 def keeps_sessions(able: AgentCapabilities) -> bool:
-    """Whether it can open a session that it had before."""
+    """Whether it can reopen a session."""
     return able.load_session or _resumes(able)
 
 
@@ -306,9 +299,9 @@ def closes_sessions(able: AgentCapabilities) -> bool:
 async def open_session(
     process: AgentProcess, spec: WorkerSpec, earlier: str | None
 ) -> tuple[str, SessionReply, AuthMethod | None]:
-    """The session's id, on the worker's model, and how the agent was logged in if it demanded that.
+    """The session's id, on the worker's model, and the login that the agent required, if any.
 
-    Raises `RpcError` if it wants a login that is somebody's to choose, or to make.
+    Raises `RpcError` if it requires a login that only the user can choose or make.
     """
     launch = process.launch
     method = choose_login(process.initialize_result.auth_methods or (), launch.auth_method)
@@ -339,9 +332,9 @@ async def _reopen(process: AgentProcess, session: str, cwd: str) -> SessionReply
     able, name = process.initialize_result.agent_capabilities, process.launch.name
     if not keeps_sessions(able):
         raise WorkerError(
-            f"{name} keeps no sessions, so the worker cannot go on: spawn another one"
+            f"{name} keeps no sessions, so the worker cannot continue: spawn another one"
         )
-    # `session/resume` rather than `session/load`: what was said was told when it was said.
+    # `session/resume` is preferred to `session/load`, which repeats the history.
     connection = process.connection
     again = connection.resume_session if _resumes(able) else connection.load_session
     try:
@@ -349,8 +342,9 @@ async def _reopen(process: AgentProcess, session: str, cwd: str) -> SessionReply
     except RpcError as error:
         if error.code == AUTH_REQUIRED:
             raise
-        told = f"{name} has no session {session!r} that it could go on with"
-        raise WorkerError(f"{told}: {error.message}") from error
+        raise WorkerError(
+            f"{name} has no session {session!r} to resume: {error.message}"
+        ) from error
 
 
 def _resumes(able: AgentCapabilities) -> bool:

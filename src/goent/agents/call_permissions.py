@@ -1,12 +1,11 @@
 """Works out which permissions an agent's tool call needs, and whether it had them.
 
-An agent tells the kind of a tool and what it is given, not the permission. A command is judged as
-`bash` whatever its kind is said to be, a path outside the worker's directory is judged as
-`external_directory` as well, and so is one that nobody could read; what nobody can tell the meaning
-of is asked.
+An agent reports the kind and the input of a tool call, not the permission. A command is judged as
+`bash` whatever its kind, a path outside the worker's directory or one that cannot be resolved also
+as `external_directory`; an unknown tool needs a question.
 
-Rules hold for what an agent asks. Here is the second look: at what it tells of its tool calls, and at
-the files of a worker that must not change any.
+Rules apply to what an agent asks. Afterwards, its reported calls are checked too, and the files of a
+worker that must not change any.
 """
 
 import os
@@ -21,12 +20,10 @@ from goent.acp.agent_messages import ToolFields
 from goent.acp.message_parts import AcpDiff
 from goent.agents.open_questions import show_diff
 from goent.agents.tool_subject import ABOUT_FILES, CallSubject, ToolData, call_text, read_subject
-from goent.agents.worker_paths import WorkerPaths
+from goent.agents.worker_paths import ANYWHERE, OUTSIDE, WorkerPaths
 from goent.domain.settings import PermissionRule
 from goent.permissions.access_rules import AccessRequest, decide_access, oversight_level
 
-OUTSIDE = "external_directory"
-ANYWHERE = "/*"  # what leaves the directory, or may, and does not say where to
 _PERMISSIONS = {
     "execute": "bash",
     "edit": "edit",
@@ -37,35 +34,31 @@ _PERMISSIONS = {
     "search": "grep",
     "think": "think",
 }
-# Of a call that does not tell its kind: names of tools that say enough.
+# For calls without a kind: names of tools that say enough.
 _KINDS_BY_NAME = {"bash": "execute", "shell": "execute", "edit": "edit", "write": "edit"}
-_CHANGING = frozenset({"edit", "tool"})  # or may change, for nobody can tell
+_CHANGING = frozenset({"edit", "tool"})  # an unknown tool may change files
 
 
-def access_for_call(call: ToolFields, ground: WorkerPaths) -> tuple[AccessRequest, ...]:
-    """All that has to be allowed for the call; most often one."""
+def access_for_call(call: ToolFields, workdir: WorkerPaths) -> tuple[AccessRequest, ...]:
+    """Everything that has to be allowed for the call; most often one permission."""
     if call.kind is None:
         call = replace(call, kind=_KINDS_BY_NAME.get((call.title or "").lower()))
     about = read_subject(call)
     permission = _permission(call, about)
-    places = {path: ground.resolve(path) for path in about.paths}
-    away = [
-        ground.folder_pattern(place) if place else ANYWHERE
-        for place in places.values()
-        if not (place and ground.contains(place))
-    ]
+    places = {path: workdir.resolve(path) for path in about.paths}
+    away = workdir.outside_patterns(about.paths)
     if about.unconfined or _hides_its_paths(call, about, len(set(places.values()))):
         away.append(ANYWHERE)
-    names = [ground.from_checkout(place) if place else path for path, place in places.items()]
-    guards = [ground.guard_reason(path) for path in about.paths if permission in _CHANGING]
+    names = [workdir.from_checkout(place) if place else path for path, place in places.items()]
+    guards = [workdir.guard_reason(path) for path in about.paths if permission in _CHANGING]
     reason = next(filter(None, guards), "")
-    detail = _detail(about, call, ground)
+    detail = _detail(about, call, workdir)
     found = [_access_request(permission, about, call, names, detail, reason)]
     if away:
         outside = AccessRequest(
             permission=OUTSIDE,
             patterns=tuple(dict.fromkeys(away)),
-            always=tuple(_lasting_patterns(OUTSIDE, away, about)),
+            always=tuple(_always_patterns(OUTSIDE, away, about)),
             exact=True,
             detail=detail,
         )
@@ -74,7 +67,7 @@ def access_for_call(call: ToolFields, ground: WorkerPaths) -> tuple[AccessReques
 
 
 def _hides_its_paths(call: ToolFields, about: CallSubject, places: int) -> bool:
-    """Whether it is about files, and does not tell which, or tells one end of a move."""
+    """Whether it is about files but names none, or only one end of a move."""
     if about.command or call.kind not in ABOUT_FILES:
         return False
     return places < (2 if call.kind == "move" else 1)
@@ -84,10 +77,10 @@ def _permission(call: ToolFields, about: CallSubject) -> str:
     if about.command:
         return "bash"
     if any(isinstance(part, AcpDiff) for part in call.content or ()):
-        return "edit"  # whatever its kind is said to be
+        return "edit"  # whatever its kind
     if call.kind in _PERMISSIONS:
         return _PERMISSIONS[call.kind]
-    return "tool"  # an address, like a command, may be what some other tool is given
+    return "tool"  # an address, like a command, may be input of any tool
 
 
 def _access_request(
@@ -101,7 +94,7 @@ def _access_request(
     patterns: tuple[str, ...]
     match permission:
         case "bash" if about.command and call.kind != "execute":
-            # Who knows what the tool does with it: only a rule for every command allows that.
+            # The tool may do anything with it: only a rule for every command allows that.
             patterns = (about.command, "*")
         case "bash":
             patterns = (about.command or _call_name(call),)
@@ -116,7 +109,7 @@ def _access_request(
         patterns=patterns,
         always=(detail,)
         if permission == "bash" and about.command
-        else tuple(_lasting_patterns(permission, patterns, about)),
+        else tuple(_always_patterns(permission, patterns, about)),
         exact=True,
         detail=detail,
         reason=reason,
@@ -124,27 +117,25 @@ def _access_request(
 
 
 def _call_name(call: ToolFields) -> str:
-    """What it is called; and what it says of itself, where that is all there is to know."""
+    """Its title, and its description if it has no readable input."""
     return " ".join(filter(None, (call.title, _description(call)))) or "*"
 
 
 def _description(call: ToolFields) -> str:
-    ended = call.status in ("completed", "failed")  # then the text is what came of it
+    ended = call.status in ("completed", "failed")  # then the text is its output
     return "" if ended or ToolData.read(call.raw_input) else call_text(call)
 
 
-def _lasting_patterns(
-    permission: str, patterns: Sequence[str], about: CallSubject
-) -> Iterator[str]:
-    """What a lasting yes covers: this very command, these very files, one site.
+def _always_patterns(permission: str, patterns: Sequence[str], about: CallSubject) -> Iterator[str]:
+    """What an "always" covers: this very command, these very files, one site.
 
-    Where something is not told, it would cover this call alone: then there is none.
+    There is none for a call that leaves something open: it would cover this call alone.
     """
-    untold = {ANYWHERE, "*"} & {*patterns}
-    if untold and not about.command:
+    unknown = {ANYWHERE, "*"} & {*patterns}
+    if unknown and not about.command:
         return
     for pattern in patterns:
-        if pattern in untold:
+        if pattern in unknown:
             yield f"{pattern} {about.command}"
         else:
             yield _site(pattern) if permission == "webfetch" else pattern
@@ -158,11 +149,11 @@ def _site(address: str) -> str:
     return f"{parts.scheme}://{parts.netloc}/*".lower() if parts.netloc else address
 
 
-def _detail(about: CallSubject, call: ToolFields, ground: WorkerPaths) -> str:
-    """For a person, whole: the command, or the paths and the edits, or the tool and all that it is given."""
+def _detail(about: CallSubject, call: ToolFields, workdir: WorkerPaths) -> str:
+    """The whole call for a person: the command, the paths with the edits, or the tool's input."""
     diffs = [part for part in call.content or () if isinstance(part, AcpDiff)]
     if about.command and call.kind == "execute":
-        lines = [ground.command_in(about.place, about.command)]
+        lines = [workdir.command_in(about.place, about.command)]
     elif about.command or not (diffs or call.kind in _PERMISSIONS):
         lines = [" ".join(filter(None, (call.title, _input(call) or _description(call))))]
     else:
@@ -177,18 +168,18 @@ def _input(call: ToolFields) -> str:
     return bytes(call.raw_input).decode(errors="replace") if call.raw_input else ""
 
 
-MAX_FILES = 20_000  # of a tree; nothing can be said of a larger one
+MAX_FILES = 20_000  # of a tree; a larger one is not checked
 _ACTIONS = frozenset({"edit", "delete", "move", "execute"})
-# What changes no files, or those that it names.
+# Permissions that change no files, or only those they name.
 _BOUNDED = frozenset({"edit", "read", "grep", "think", "webfetch", OUTSIDE})
-# Of git's own folder only what makes it act: looking around writes the rest.
+# Of git's own folder, only what makes git act: reading commands write the rest.
 _GIT_FILES = ("config", "hooks", "HEAD")
 
 FileListing = Mapping[str, tuple[int, int, int]]
 
 
 class TurnPermissions:
-    """What was allowed in one turn: calls by their ids, and what they were about."""
+    """What was allowed in one turn, by call and in all."""
 
     def __init__(self) -> None:
         self._calls: dict[str, set[tuple[str, str]]] = {}
@@ -199,57 +190,57 @@ class TurnPermissions:
         named = {(each.permission, p) for each in about for p in each.patterns}
         self._calls.setdefault(call.tool_call_id, set()).update(named)
         self._matters |= named
-        told = read_subject(call)
-        if not (told.command or told.paths):
+        subject = read_subject(call)
+        if not (subject.command or subject.paths):
             self._vague.add(call.tool_call_id)
 
-    def allows_call(self, name: str, matter: AccessRequest) -> bool:
-        """Whether the call was allowed to do this; one that did not tell what it would do, anything."""
+    def allows_call(self, name: str, access: AccessRequest) -> bool:
+        """Whether the call was allowed to do this; one without command and paths was allowed anything."""
         if name in self._vague:
             return True
-        named = {(matter.permission, each) for each in matter.patterns if each != "*"}
+        named = {(access.permission, each) for each in access.patterns if each != "*"}
         return name in self._calls and named <= self._calls[name]
 
     @property
     def commands(self) -> bool:
-        """Whether something was allowed that may change any file."""
+        """Whether a call was allowed that may change any file."""
         return any(permission not in _BOUNDED for permission, _ in self._matters)
 
     def allows_edit(self, path: str) -> bool:
-        """Whether this file may be changed, or one below this folder."""
+        """Whether this file, or one below this folder, may be changed."""
         named = (pattern for permission, pattern in self._matters if permission == "edit")
         return any(name == path or name.startswith(f"{path}/") for name in named)
 
-    def covers(self, matter: AccessRequest) -> bool:
-        """Some agents ask for a call by one name, and tell of it by another."""
-        return {(matter.permission, each) for each in matter.patterns} <= self._matters
+    def covers(self, access: AccessRequest) -> bool:
+        """Whether any call was allowed this: some agents ask under another call id."""
+        return {(access.permission, each) for each in access.patterns} <= self._matters
 
 
 def is_action(call: ToolFields) -> bool:
-    """Whether it changes something, or runs a command, by what it tells."""
+    """Whether it reports to change something or to run a command."""
     diff = any(isinstance(part, AcpDiff) for part in call.content or ())
     return diff or call.kind in _ACTIONS or bool(read_subject(call).command)
 
 
 def find_unapproved(
     call: ToolFields,
-    ground: WorkerPaths,
+    workdir: WorkerPaths,
     rules: Sequence[PermissionRule],
     permitted: TurnPermissions,
 ) -> AccessRequest | None:
-    """What of a call that was completed nobody has allowed; None if all is well."""
+    """What a completed call did without permission; None if nothing."""
     if not is_action(call):
         return None
     careful = oversight_level(rules) != "free"
-    for matter in access_for_call(call, ground):
-        if permitted.allows_call(call.tool_call_id, matter):
+    for access in access_for_call(call, workdir):
+        if permitted.allows_call(call.tool_call_id, access):
             continue
-        if matter.permission == OUTSIDE and not careful:
+        if access.permission == OUTSIDE and not careful:
             continue
-        if decide_access(replace(matter, reason=""), rules) != "allow" and not permitted.covers(
-            matter
+        if decide_access(replace(access, reason=""), rules) != "allow" and not permitted.covers(
+            access
         ):
-            return matter
+            return access
     return None
 
 
@@ -262,12 +253,11 @@ def list_files(folder: Path) -> FileListing | None:
             with os.scandir(folders.pop()) as entries:
                 for entry in entries:
                     if entry.is_dir(follow_symlinks=False):
-                        folders += (
-                            _git_folders(entry) if entry.name == ".git" else [Path(entry.path)]
-                        )
+                        is_git = entry.name == ".git"
+                        folders.append(Path(entry.path, "hooks" if is_git else ""))
                     _note(found, entry.path, folder)
         except OSError:
-            continue  # it went away, or is not ours to see
+            continue  # it is gone or unreadable
         if len(found) > MAX_FILES:
             return None
     for name in _GIT_FILES:
@@ -275,22 +265,20 @@ def list_files(folder: Path) -> FileListing | None:
     return found
 
 
-def _git_folders(entry: "os.DirEntry[str]") -> list[Path]:
-    return [Path(entry.path) / "hooks"]
-
-
 def _note(found: dict[str, tuple[int, int, int]], path: str, folder: Path) -> None:
     try:
         state = os.lstat(path)
     except OSError:
         return
-    if stat.S_ISDIR(state.st_mode):  # its time tells of files in it, which tell for themselves
+    if stat.S_ISDIR(
+        state.st_mode
+    ):  # its time reflects changes of its files, which are listed themselves
         found[os.path.relpath(path, folder)] = (state.st_ino, 0, 0)
     else:
         found[os.path.relpath(path, folder)] = (state.st_ino, state.st_size, state.st_mtime_ns)
 
 
 def changed_names(before: FileListing, after: FileListing) -> tuple[str, ...]:
-    """The names that came, went or are others now."""
+    """The names of files that were added, removed or changed."""
     names = before.keys() | after.keys()
     return tuple(sorted(name for name in names if before.get(name) != after.get(name)))

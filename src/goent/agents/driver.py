@@ -10,11 +10,10 @@ from anyio.abc import TaskGroup
 
 from goent.agents.agent_launch import AgentLaunch, foreign_launch, own_launch, uses_own_agent
 from goent.agents.agent_process import AgentProcess
-from goent.agents.driver_context import DriverContext
+from goent.agents.driver_context import DriverContext, check_directory
 from goent.agents.opencode_program import OPENCODE, check_agent, read_version
 from goent.agents.oversight import IsShared
 from goent.agents.session import AgentWorkerSession
-from goent.domain.errors import RequestError
 from goent.domain.ports import Gate, WorkerSession, WorkerSpec
 from goent.proc.concurrency import task_group
 from goent.proc.process_table import new_mark
@@ -28,39 +27,38 @@ class AgentDriver:
     """The port `Driver`, by ACP agents. It exists only inside `running`."""
 
     def __init__(
-        self, tasks: TaskGroup, gate: Gate, around: DriverContext, owner: str, shared: IsShared
+        self, tasks: TaskGroup, gate: Gate, context: DriverContext, owner: str, shared: IsShared
     ) -> None:
         self._tasks = tasks
         self._gate = gate
-        self._around = around
+        self._context = context
         self._owner = owner
         self._shared = shared
 
     @classmethod
     @asynccontextmanager
     async def running(
-        cls, around: DriverContext, gate: Gate, *, owner: str, shared: IsShared = _never_shared
+        cls, context: DriverContext, gate: Gate, *, owner: str, shared: IsShared = _never_shared
     ) -> AsyncGenerator[Self]:
-        """On leaving, every agent is ended, and what it started.
+        """On leaving, every agent and everything it started is ended.
 
-        `shared` tells of a worker whether others have worked in its directory since a time.
+        `shared` tells whether others have worked in a worker's directory since a time.
         """
         async with task_group() as tasks:
             try:
-                yield cls(tasks, gate, around, owner, shared)
+                yield cls(tasks, gate, context, owner, shared)
             finally:
                 tasks.cancel_scope.cancel()
 
     @asynccontextmanager
     async def open(self, spec: WorkerSpec) -> AsyncGenerator[WorkerSession]:
         """A session for one worker, whose agent ends with it."""
-        if not spec.cwd.is_dir():
-            raise RequestError(f"the directory {str(spec.cwd)!r} does not exist")
-        await self._around.sandbox.level()
-        settings = self._around.settings()
+        check_directory(spec)
+        await self._context.sandbox.level()
+        settings = self._context.settings()
         own = uses_own_agent(spec.provider, settings)
         token = self._gate.issue_token()
-        # The token is this worker's alone, so the session's own name does not matter.
+        # The token is this worker's alone, so the session's own name does not access.
         self._gate.bind(token=token, session=spec.id, worker=spec.id)
 
         async def start(client: AgentWorkerSession) -> AgentProcess:
@@ -86,13 +84,13 @@ class AgentDriver:
     async def _start(self, launch: AgentLaunch, client: AgentWorkerSession) -> AgentProcess:
         program = Path(launch.command[0])
         if program.name == OPENCODE:
-            said = await read_version(program, launch.env, patience=launch.start_timeout)
-            check_agent(said, launch.name)
+            version = await read_version(program, launch.env, patience=launch.start_timeout)
+            check_agent(version, launch.name)
         process = AgentProcess(launch, client, new_mark(self._owner))
         await self._tasks.start(process.run)
         return process
 
     def _launch(self, spec: WorkerSpec, token: str, *, own: bool) -> AgentLaunch:
         if own:
-            return own_launch(spec, self._around, self._gate, token)
-        return foreign_launch(spec, self._around)
+            return own_launch(spec, self._context, self._gate, token)
+        return foreign_launch(spec, self._context)

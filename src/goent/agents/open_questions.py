@@ -1,7 +1,7 @@
 """Keeps the open permission questions of one worker, and what its owner always allows.
 
-An "always" is kept here, for this worker, and no agent is told one: what it covers is not asked
-again, and every other call still comes before the worker's rules.
+An "always" is kept here, for this worker, and no agent gets one: what it covers is not asked again,
+and every other call is still judged by the worker's rules.
 """
 
 import difflib
@@ -28,20 +28,20 @@ NO_NEWLINE = "\\ No newline at end of file"
 
 
 def show_diff(before: str, after: str) -> str:
-    """The changed lines and a little around them, without a header.
+    """The changed lines with some context, without a header.
 
-    A line ends with a line feed and with nothing else, so that a change of other ends is seen.
+    Only a line feed ends a line, so that changes of other line endings are visible.
     """
     ends = before.endswith("\n") == after.endswith("\n") or not before or not after
-    old, new = (_diff_lines(text, told=not ends) for text in (before, after))
+    old, new = (_diff_lines(text, mark=not ends) for text in (before, after))
     return "\n".join([*difflib.unified_diff(old, new, lineterm="")][2:])
 
 
-def _diff_lines(text: str, *, told: bool) -> list[str]:
+def _diff_lines(text: str, *, mark: bool) -> list[str]:
     lines = text.split("\n")
     if not lines[-1]:
         return lines[:-1]
-    return [*lines[:-1], f"{lines[-1]}\n{NO_NEWLINE}"] if told else lines
+    return [*lines[:-1], f"{lines[-1]}\n{NO_NEWLINE}"] if mark else lines
 
 
 AskOwner = Callable[[PermissionAsked], Awaitable[None]]
@@ -60,7 +60,7 @@ _OPTION_KINDS: dict[PermissionAnswer, tuple[str, ...]] = {
 
 
 class OwnerReply(Value, frozen=True, kw_only=True):
-    """What came of a question. `answer` is None if the turn ended first; `message` goes with a no."""
+    """The reply to a question. `answer` is None if the turn ended first; `message` is for a rejection."""
 
     answer: PermissionAnswer | None = None
     message: str = ""
@@ -69,8 +69,8 @@ class OwnerReply(Value, frozen=True, kw_only=True):
 class _PendingAnswer:
     """One open question."""
 
-    def __init__(self, matter: AccessRequest) -> None:
-        self.matter = matter
+    def __init__(self, access: AccessRequest) -> None:
+        self.access = access
         self.reply = OwnerReply()
         self.settled = anyio.Event()
 
@@ -80,7 +80,7 @@ class _PendingAnswer:
 
 
 class OpenQuestions:
-    """The questions of one worker, `asked` of which were put before. Ids are never used again."""
+    """The questions of one worker, of which `asked` were asked before. Ids are never reused."""
 
     def __init__(self, asked: int) -> None:
         self.turn = 0
@@ -89,20 +89,20 @@ class OpenQuestions:
         self._numbers = count(asked + 1)
         self._open: dict[str, _PendingAnswer] = {}
 
-    async def ask(self, matter: AccessRequest, ask: AskOwner) -> OwnerReply:
-        """The owner's answer, now or for good, with their words; none if the turn ended before."""
-        if self.covers(matter):
+    async def ask(self, access: AccessRequest, ask: AskOwner) -> OwnerReply:
+        """The owner's answer, an earlier "always" included; none if the turn ends first."""
+        if self.covers(access):
             return OwnerReply(answer="allow_always")
         name = f"p{next(self._numbers)}"
-        pending = self._open[name] = _PendingAnswer(matter)
+        pending = self._open[name] = _PendingAnswer(access)
         await ask(
             PermissionAsked(
                 id=name,
-                tool=matter.permission,
-                detail=matter.detail,
-                options=ANSWER_OPTIONS if matter.can_be_always else ONE_TIME_OPTIONS,
-                reason=matter.reason,
-                always=matter.always if matter.can_be_always else (),
+                tool=access.permission,
+                detail=access.detail,
+                options=ANSWER_OPTIONS if access.can_be_always else ONE_TIME_OPTIONS,
+                reason=access.reason,
+                always=access.always if access.can_be_always else (),
             )
         )
         await pending.settled.wait()
@@ -113,44 +113,44 @@ class OpenQuestions:
         if pending is None:
             known = ", ".join(map(repr, self._open)) or "none"
             raise RequestError(f"no question {name!r} is open; open: {known}")
-        if answer == "allow_always" and pending.matter.can_be_always:
-            self._grant(pending.matter)
+        if answer == "allow_always" and pending.access.can_be_always:
+            self._grant(pending.access)
         pending.settle(OwnerReply(answer=answer, message=message if answer == "reject" else ""))
 
     def withdraw(self) -> Sequence[str]:
-        """The turn is over, or its process: nobody waits for answers to these any more."""
+        """Close all open questions, because the turn or its process is over."""
         self.turn += 1
         names = tuple(self._open)
         while self._open:
             self._open.popitem()[1].settle(OwnerReply())
         return names
 
-    def covers(self, matter: AccessRequest) -> bool:
+    def covers(self, access: AccessRequest) -> bool:
         """Whether an earlier "always" allows it."""
-        if not matter.can_be_always:
+        if not access.can_be_always:
             return False
-        if matter.exact:
-            return _grants(matter) <= self._exact_grants
-        return strictest_action(self._granted, matter.permission, matter.patterns) == "allow"
+        if access.exact:
+            return _grants(access) <= self._exact_grants
+        return strictest_action(self._granted, access.permission, access.patterns) == "allow"
 
-    def _grant(self, matter: AccessRequest) -> None:
-        if matter.exact:
-            self._exact_grants |= _grants(matter)
+    def _grant(self, access: AccessRequest) -> None:
+        if access.exact:
+            self._exact_grants |= _grants(access)
             return
         self._granted += [
-            PermissionRule(tool=matter.permission, pattern=pattern, action="allow")
-            for pattern in matter.always
+            PermissionRule(tool=access.permission, pattern=pattern, action="allow")
+            for pattern in access.always
         ]
 
 
-def _grants(matter: AccessRequest) -> set[tuple[str, str]]:
-    return {(matter.permission, each) for each in matter.always}
+def _grants(access: AccessRequest) -> set[tuple[str, str]]:
+    return {(access.permission, each) for each in access.always}
 
 
 def permission_outcome(
     request: PermissionRequest, answer: PermissionAnswer | None
 ) -> PermissionOutcome:
-    """Our answer as one of the options that were offered; a yes for once never becomes a lasting one."""
+    """Our answer as one of the offered options; "once" never becomes "always"."""
     for kind in _OPTION_KINDS[answer] if answer else ():
         for option in request.options:
             if option.kind == kind:
@@ -159,7 +159,7 @@ def permission_outcome(
 
 
 def with_owner_message(chosen: PermissionOutcome, message: str) -> PermissionOutcome:
-    """The owner's words, for go-ent's own agent."""
+    """Add the owner's message, which go-ent's own agent understands."""
     if not message or not isinstance(chosen, OptionSelected):
         return chosen
     return replace(chosen, meta=encode_words(message))

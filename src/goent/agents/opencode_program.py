@@ -1,11 +1,11 @@
 """Finds the OpenCode program and its folders, and checks its version.
 
 `opencode` on the PATH may be npm's launcher, and after `npm install --ignore-scripts` that is a
-stub which only prints an error. The program itself lies in a platform package beside it.
+stub which only prints an error. The program itself is in a platform package beside it.
 
-The installer of OpenCode 2 replaces the program of OpenCode 1 under the same name, also while go-ent
-runs. Its `run` hands the work to a background service that all its user's sessions share, past our
-gate. So every program says its version before it is started, and once more when it answers.
+The installer of OpenCode 2 replaces OpenCode 1 under the same name, even while go-ent runs. Its `run`
+passes the work to a background service that bypasses our gate. So the version is checked before
+every start, and again when the server answers.
 """
 
 import platform
@@ -25,7 +25,9 @@ OPENCODE = "opencode"
 NATIVE = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe")  # ELF, Mach-O, universal Mach-O
 NODE_MODULES = "node_modules"
 STUB = b"postinstall script was not run"
-OPENCODE_2 = "@opencode"  # whose packages are OpenCode 2; those of OpenCode 1 may lie beside them
+OPENCODE_2 = (
+    "@opencode"  # the scope of OpenCode 2's packages; those of OpenCode 1 may be beside them
+)
 INSTALL_REMEDY = (
     "install it with `npm install -g opencode-ai@1`, "
     "or name the program: GOENT_OPENCODE=/path/to/opencode"
@@ -33,7 +35,7 @@ INSTALL_REMEDY = (
 
 
 def find_opencode(command: str | None, environ: Mapping[str, str]) -> Path:
-    """The program that the setting, `GOENT_OPENCODE` or the PATH names, in this order."""
+    """The program by the setting, `GOENT_OPENCODE` or the PATH, in this order."""
     wanted = command or environ.get("GOENT_OPENCODE") or OPENCODE
     found = find_program(str(Path(wanted).expanduser()), environ)
     if found is None:
@@ -42,14 +44,14 @@ def find_opencode(command: str | None, environ: Mapping[str, str]) -> Path:
 
 
 def find_ripgrep(opencode: Path, environ: Mapping[str, str]) -> Path | None:
-    """`rg` on the PATH, or the one that npm installed with OpenCode. A repository's is never run."""
+    """`rg` on the PATH, or the one that npm installed with OpenCode. Never a repository's own."""
     if found := find_program("rg", environ):
         return Path(found)
     return next(_installed_with(opencode, f"@vscode/ripgrep-{_system()}-{_machine()}/bin/rg"), None)
 
 
 def is_native(program: Path) -> bool:
-    """Whether the file is the program itself, and no script that leads to it."""
+    """Whether the file is a binary, not a script that starts it."""
     return _head(program).startswith(NATIVE)
 
 
@@ -68,7 +70,7 @@ def _program(found: Path) -> Path:
             return program
     if STUB in head:
         raise OpenCodeMissing(f"{str(path)!r} is npm's stub without its program: {INSTALL_REMEDY}")
-    return path  # somebody's own wrapper
+    return path  # a wrapper of the user's
 
 
 def platform_packages() -> tuple[str, ...]:
@@ -81,10 +83,9 @@ def platform_packages() -> tuple[str, ...]:
 
 
 def _installed_with(program: Path, inside: str) -> Iterator[Path]:
-    """In the installation that the program is part of: in any `node_modules` that it lies in.
+    """Files of the npm installation that the program is part of: of any `node_modules` around it.
 
-    A program that npm did not install has none. What lies further up, or around the work, somebody
-    else may have put there.
+    Other `node_modules`, further up or near the worker, may be under somebody else's control.
     """
     for folder in program.parents:
         if NODE_MODULES in folder.parts:
@@ -113,12 +114,9 @@ def _is_musl() -> bool:
 
 
 OPENCODE_NAME = "OpenCode"
-OLDEST_VERSION = (
-    1,
-    18,
-    3,
-)  # older ones can lose the end of an answer, or report a failure as a success
-NEWEST_TESTED = (1, 18, 34)  # that was tried
+# Older ones can lose the end of an answer, or report a failure as a success.
+OLDEST_VERSION = (1, 18, 3)
+NEWEST_TESTED = (1, 18, 34)
 TESTED_RANGE = "tested with 1.18.3 to 1.18.34"
 AGENT_REMEDY = "name an OpenCode 1 there (`npm install -g opencode-ai@1`)"
 _NUMBER = re.compile(r"(?<![\w.])v?(\d{1,6})\.(\d{1,6})\.(\d{1,6})(-\S+)?")
@@ -127,7 +125,7 @@ _known_versions: dict[_Identity, str] = {}
 
 
 class OpenCodeVersion(Value, frozen=True, kw_only=True):
-    """A number, and what is after it in a build that is no release."""
+    """A version number, and the suffix of a build that is not a release."""
 
     number: tuple[int, int, int]
     build: str = ""
@@ -137,13 +135,13 @@ class OpenCodeVersion(Value, frozen=True, kw_only=True):
 
     @property
     def is_preview(self) -> bool:
-        """Built from a branch: it does not tell of which generation it is."""
+        """Built from a branch, so that its generation is unknown."""
         return self.number == (0, 0, 0)
 
 
-def parse_version(said: str) -> OpenCodeVersion | None:
-    """The number in the last line; a wrapper may have said something before."""
-    lines = [line for line in said.splitlines() if line.strip()]
+def parse_version(output: str) -> OpenCodeVersion | None:
+    """The number in the last line; a wrapper may have printed something before."""
+    lines = [line for line in output.splitlines() if line.strip()]
     found = _NUMBER.search(lines[-1]) if lines else None
     if found is None:
         return None
@@ -151,9 +149,9 @@ def parse_version(said: str) -> OpenCodeVersion | None:
     return OpenCodeVersion(number=(int(major), int(minor), int(patch)), build=build)
 
 
-def check_version(said: str, where: str, *, remedy: str = INSTALL_REMEDY) -> OpenCodeVersion:
+def check_version(output: str, where: str, *, remedy: str = INSTALL_REMEDY) -> OpenCodeVersion:
     """Raises `UnsupportedVersion`, with the remedy, unless go-ent works with it."""
-    version = _check_generation(said, where, remedy)
+    version = _check_generation(output, where, remedy)
     if version.number < OLDEST_VERSION:
         oldest = ".".join(map(str, OLDEST_VERSION))
         raise UnsupportedVersion(
@@ -162,16 +160,16 @@ def check_version(said: str, where: str, *, remedy: str = INSTALL_REMEDY) -> Ope
     return version
 
 
-def check_agent(said: str, name: str) -> OpenCodeVersion:
+def check_agent(output: str, name: str) -> OpenCodeVersion:
     """The same for the command of `agents.<name>`, whose age does not matter."""
-    return _check_generation(said, f"agents.{name}", AGENT_REMEDY)
+    return _check_generation(output, f"agents.{name}", AGENT_REMEDY)
 
 
-def _check_generation(said: str, where: str, remedy: str) -> OpenCodeVersion:
-    version = parse_version(said)
+def _check_generation(output: str, where: str, remedy: str) -> OpenCodeVersion:
+    version = parse_version(output)
     if version is None:
         raise UnsupportedVersion(
-            f"{where} does not say which version of {OPENCODE_NAME} it is ({said[-100:]!r}): {remedy}"
+            f"{where} does not report its version of {OPENCODE_NAME} ({output[-100:]!r}): {remedy}"
         )
     if version.number[0] > 1 or version.is_preview:
         raise UnsupportedVersion(
@@ -181,7 +179,7 @@ def _check_generation(said: str, where: str, remedy: str) -> OpenCodeVersion:
 
 
 async def read_version(program: Path, env: Mapping[str, str], *, patience: float) -> str:
-    """What the program says of itself. Asked once per file; a wrapper each time, it may run another."""
+    """The output of `--version`, cached per file; not for a wrapper, which may run any program."""
     identity = _identity(program)
     if identity and identity in _known_versions:
         return _known_versions[identity]
@@ -203,7 +201,7 @@ async def read_version(program: Path, env: Mapping[str, str], *, patience: float
 
 
 def _identity(program: Path) -> _Identity | None:
-    """None if the file may lead to any program, or is about to be replaced."""
+    """None if the file is a wrapper or cannot be read."""
     try:
         seen = program.stat()
         native = is_native(program)
@@ -213,18 +211,17 @@ def _identity(program: Path) -> _Identity | None:
 
 
 async def check_program(program: Path, env: Mapping[str, str], *, patience: float) -> None:
-    """To be done before every start: the file may have been replaced since the last one."""
+    """Check the version before every start: the file may have been replaced."""
     check_version(await read_version(program, env, patience=patience), repr(str(program)))
 
 
 def is_newer_than_tested(version: OpenCodeVersion) -> bool:
-    """Whether go-ent works with it only as far as anyone knows."""
+    """Whether it is unknown how go-ent works with it."""
     return version.number > NEWEST_TESTED
 
 
-_GITIGNORE = (
-    "node_modules\npackage.json\npackage-lock.json\nbun.lock\n.gitignore"  # as OpenCode has it
-)
+# As OpenCode writes it.
+_GITIGNORE = "node_modules\npackage.json\npackage-lock.json\nbun.lock\n.gitignore"
 
 
 def opencode_data_folders(env: Mapping[str, str]) -> tuple[Path, ...]:
@@ -239,17 +236,17 @@ def opencode_data_folders(env: Mapping[str, str]) -> tuple[Path, ...]:
 
 
 def opencode_settings_folders(env: Mapping[str, str]) -> tuple[Path, ...]:
-    """Where the user's settings, plugins and agents for OpenCode are, and its program by some installers.
+    """The user's folders for OpenCode's settings, plugins, agents and, by some installers, its program.
 
-    Every OpenCode runs what lies there, so those of workers only read it. It does not start where it
-    cannot write its `.gitignore`, and asks for no more once that is there.
+    Every OpenCode runs what is in there, so workers may only read it. OpenCode does not start where
+    it cannot write its `.gitignore`, so that is written here.
     """
     home = home_dir(env)
     usual = Path(env.get("XDG_CONFIG_HOME") or home / ".config", "opencode")
-    with suppress(OSError):  # it may belong to a system that is read only
+    with suppress(OSError):  # it may be on a read-only file system
         usual.mkdir(parents=True, exist_ok=True)
     folders = [path for path in (usual, home / ".opencode") if path.is_dir()]
     for folder in folders:
-        with suppress(OSError), (folder / ".gitignore").open("x") as file:  # most often it is there
+        with suppress(OSError), (folder / ".gitignore").open("x") as file:  # it usually exists
             file.write(_GITIGNORE)
     return tuple(folders)

@@ -1,9 +1,8 @@
 """Holds a foreign agent to its worker's rules: by its mode, its reported calls and the files.
 
-Agents differ in their modes and in the names of them. What is known is the few words that they have
-in common; a mode that speaks of doing things unasked is never chosen.
-
-Before a turn its own mode, during the turn what it tells of its calls, and after it the files.
+Before a turn, the agent is put into a suitable mode of its own; during the turn, its reported tool
+calls are checked, and after it the files. Agents differ in their modes and their names; a few words
+are common, and a mode whose name suggests acting without asking is never chosen.
 """
 
 import re
@@ -12,7 +11,6 @@ from collections.abc import Callable, Sequence
 
 import anyio
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
 
 from goent.acp.agent_messages import (
     AcpToolCall,
@@ -22,9 +20,9 @@ from goent.acp.agent_messages import (
     ToolCallUpdate,
 )
 from goent.acp.client_messages import NewSession, OpenedSession, SessionMode, SessionModes
-from goent.acp.message_parts import SelectOption, find_option
+from goent.acp.message_parts import find_option
 from goent.agents.acp_turn import AgentTurn
-from goent.agents.agent_connection import AgentConnection
+from goent.agents.agent_connection import AgentConnection, list_names
 from goent.agents.agent_process import AgentProcess, SessionReply
 from goent.agents.call_permissions import (
     FileListing,
@@ -51,7 +49,7 @@ from goent.permissions.access_rules import (
 from goent.rpc.json_rpc import RpcError
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
-# Words of modes in which an agent does things unasked, whatever else their names say.
+# Words of modes in which an agent acts without asking, whatever else their names say.
 _UNSAFE_WORDS = re.compile(
     r"\b(auto\w*|yolo|bypass\w*|danger\w*|unsafe|unrestricted|accept\w*|full\w*|skip|never|no|not|dont|don"
     r"|without|allow\w*|all|any|everything|trust\w*|write|force|always(?! ask\b))\b"
@@ -69,7 +67,7 @@ _PREFERRED_NAMES: dict[OversightLevel, tuple[tuple[str, ...], ...]] = {
 
 
 class ModeOffer(Value, frozen=True, kw_only=True):
-    """The modes of a session. They are set by its `option`; where that is empty, by a request."""
+    """The modes of a session, set by its `option` or, if that is empty, by a request."""
 
     current: str
     modes: tuple[SessionMode, ...]
@@ -77,8 +75,8 @@ class ModeOffer(Value, frozen=True, kw_only=True):
 
 
 def fitting_mode(modes: Sequence[SessionMode], care: OversightLevel) -> SessionMode | None:
-    """The best of them by its id or its name; None if no name says that it fits."""
-    safe = [mode for mode in modes if not _acts_unasked(mode)]
+    """The best mode by its id or name; None if no name fits."""
+    safe = [mode for mode in modes if not _acts_without_asking(mode)]
     for wish in _PREFERRED_NAMES[care]:
         found = [mode for mode in safe if any(_has(words, wish) for words in _names(mode))]
         if found:
@@ -88,12 +86,12 @@ def fitting_mode(modes: Sequence[SessionMode], care: OversightLevel) -> SessionM
     return None
 
 
-def _acts_unasked(mode: SessionMode) -> bool:
+def _acts_without_asking(mode: SessionMode) -> bool:
     return any(_UNSAFE_WORDS.search(" ".join(words)) for words in _names(mode))
 
 
 def _names(mode: SessionMode) -> tuple[list[str], list[str]]:
-    # Some ids are addresses: the mode is what stands behind the last separator.
+    # Some ids are addresses, with the mode behind the last separator.
     return _split_words(re.split(r"[/#:]", mode.id)[-1]), _split_words(mode.name)
 
 
@@ -106,29 +104,19 @@ def _has(words: Sequence[str], wish: tuple[str, ...]) -> bool:
 
 
 def find_mode_offer(opened: NewSession | OpenedSession) -> ModeOffer | None:
-    """What a session offers, by the option for it or by the older list."""
+    """The modes of a session, from its option or the older list."""
     if option := find_option(opened.config_options, "mode"):
-        return _offer_from_option(option)
-    modes = _decode_modes(opened.modes)
-    return ModeOffer(current=modes.current_mode_id, modes=modes.available_modes) if modes else None
-
-
-def _offer_from_option(option: SelectOption) -> ModeOffer:
-    modes = tuple(SessionMode(id=each.value, name=each.name) for each in option.choices)
-    return ModeOffer(current=option.current_value, modes=modes, option=option.id)
-
-
-def _decode_modes(raw: Raw | UnsetType) -> SessionModes | None:
-    if raw is UNSET:
-        return None
+        modes = tuple(SessionMode(id=each.value, name=each.name) for each in option.choices)
+        return ModeOffer(current=option.current_value, modes=modes, option=option.id)
     try:
-        return msgspec.json.decode(raw, type=SessionModes | None)
+        older = msgspec.json.decode(opened.modes or b"null", type=SessionModes | None)
     except (msgspec.DecodeError, RecursionError):
         return None
+    return ModeOffer(current=older.current_mode_id, modes=older.available_modes) if older else None
 
 
 class ModeKeeper:
-    """The mode that one session is to have; agents may leave it by themselves."""
+    """Keeps one session in a suitable mode; agents may leave it by themselves."""
 
     def __init__(self, rules: Sequence[PermissionRule], agent: str) -> None:
         self._care: OversightLevel = oversight_level(rules)
@@ -139,22 +127,22 @@ class ModeKeeper:
         self._last_notice = ""
 
     def begin(self, opened: NewSession | OpenedSession) -> None:
-        """A session was opened, in whichever process."""
+        """Start with a session that was just opened."""
         if offer := find_mode_offer(opened) or self._offer:
             self._offer, self._current = offer, offer.current
             self._wanted = fitting_mode(offer.modes, self._care)
 
     def record_mode(self, current: str) -> None:
-        """The agent says that it is in another mode now."""
+        """Note the mode that the agent reports."""
         self._current = current
 
     async def enforce(self, connection: AgentConnection, session: str) -> str:
-        """Have it in the mode that fits; what its owner should know, unless that was told before."""
-        told = await self._enforce(connection, session)
-        if told == self._last_notice:
+        """Set the suitable mode; returns a notice for the owner, unless it would repeat the last one."""
+        notice = await self._enforce(connection, session)
+        if notice == self._last_notice:
             return ""
-        self._last_notice = told
-        return told
+        self._last_notice = notice
+        return notice
 
     async def _enforce(self, connection: AgentConnection, session: str) -> str:
         wanted, offer = self._wanted, self._offer
@@ -163,8 +151,8 @@ class ModeKeeper:
         if wanted is None or offer is None:
             names = ", ".join(mode.id for mode in offer.modes) if offer else "none"
             return (
-                f"{self._agent} has no mode of its own that fits these permissions (it has: {names}): rules hold "
-                "for what it asks"
+                f"{self._agent} has no mode of its own that fits these permissions (it has: {names}): rules "
+                "apply only to what it asks"
             )
         before, self._current = self._current, wanted.id
         if before != wanted.id:
@@ -172,27 +160,28 @@ class ModeKeeper:
                 now = await connection.set_mode(session, wanted.id, option=offer.option)
             except (RpcError, ProtocolError) as error:
                 self._current = before
-                return f"{self._agent} did not take its mode {wanted.id!r}: {error}"
-            # By the older request nothing comes back: what it tells of its mode meanwhile is heard.
+                return f"{self._agent} did not accept its mode {wanted.id!r}: {error}"
+            # The older request returns nothing; the agent may have reported its mode meanwhile.
             self._current = self._current if now is None else now
         if self._current != wanted.id:
             return (
-                f"{self._agent} was told to use its mode {wanted.id!r} and is in {self._current!r}"
+                f"{self._agent} was asked to use its mode {wanted.id!r} and is in {self._current!r}"
             )
         return f"{self._agent} works in its mode {wanted.id!r}"
 
 
-MAX_NAMES = 5
+MAX_FILES_NAMED = 5
+MAX_DETAIL = 300  # characters of what ran without permission
 
 IsShared = Callable[[str, float], bool]
 
 
 class AgentOversight:
-    """Over one worker. `shared` tells whether others have worked in its directory since a time."""
+    """Watches one worker. `shared` tells whether others worked in its directory since a time."""
 
-    def __init__(self, spec: WorkerSpec, ground: WorkerPaths, shared: IsShared) -> None:
+    def __init__(self, spec: WorkerSpec, workdir: WorkerPaths, shared: IsShared) -> None:
         self._spec = spec
-        self._ground = ground
+        self._workdir = workdir
         self._shared = shared
         self._agent = spec.provider.backend
         self._is_readonly = oversight_level(spec.rules) == "readonly"
@@ -207,16 +196,16 @@ class AgentOversight:
         self._mode.begin(session)
 
     async def begin(self, process: AgentProcess, session: str, emit: Emit) -> None:
-        """Before a turn: the mode that fits, and how the files are."""
-        if told := await self._mode.enforce(process.connection, session):
-            await emit(Noticed(text=told))
+        """Before a turn: set the suitable mode, and list the files."""
+        if notice := await self._mode.enforce(process.connection, session):
+            await emit(Noticed(text=notice))
         self._began = time.time()
         self._files = await self._listing()
 
     def record_update(
         self, update: AnyUpdate, turn: AgentTurn | None, granted: Callable[[AccessRequest], bool]
     ) -> None:
-        """During a turn, and before it: which mode it is in, and what it has done."""
+        """During a turn and before it: note the agent's mode and calls."""
         match update:
             case CurrentModeUpdate(current_mode_id=mode):
                 self._mode.record_mode(mode)
@@ -225,21 +214,27 @@ class AgentOversight:
                     self._mode.record_mode(option.current_value)
             case AcpToolCall() | ToolCallUpdate() if turn and update.status == "completed":
                 call = turn.calls.merge(update)
-                matter = find_unapproved(call, self._ground, self._spec.rules, turn.permitted)
-                if matter and not granted(matter):
-                    turn.record_bypass(self._agent, matter.permission, matter.detail)
+                access = find_unapproved(call, self._workdir, self._spec.rules, turn.permitted)
+                if access and not granted(access):
+                    turn.record_bypass(self._bypass_error(access))
                 elif is_action(call):
-                    turn.permitted.add(call, access_for_call(call, self._ground))
+                    turn.permitted.add(call, access_for_call(call, self._workdir))
             case _:
                 pass
 
+    def _bypass_error(self, access: AccessRequest) -> PermissionBypassed:
+        return PermissionBypassed(
+            f"{self._agent} did what its permissions do not allow, and did not ask: "
+            f"{access.permission} {access.detail[:MAX_DETAIL]!r}. "
+            "The turn was ended; what it did so far is in place"
+        )
+
     async def end(self, permitted: TurnPermissions, emit: Emit) -> PermissionBypassed | None:
-        """After a turn: what has become of the files that it must not change, or not unasked."""
+        """After a turn: find changed files that it was not allowed to change."""
         names = await self._unexplained(permitted)
         if not names:
             return None
-        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-        told = ", ".join(map(repr, names[:MAX_NAMES])) + more
+        changed = list_names([*map(repr, names)], MAX_FILES_NAMED)
         others = ["others who work there"] if self._shared(self._spec.id, self._began) else []
         others += (
             ["a command that was allowed"]
@@ -248,16 +243,16 @@ class AgentOversight:
         )
         if others:
             who = " or by ".join([self._agent, *others])
-            await emit(Noticed(text=f"files changed during the turn, by {who}: {told}"))
+            await emit(Noticed(text=f"files changed during the turn, by {who}: {changed}"))
             return None
         may = "change no files" if self._is_readonly else "change files only after asking"
         return PermissionBypassed(
-            f"{self._agent} may {may}, and during its turn these changed: {told}. It did not ask; "
+            f"{self._agent} may {may}, and during its turn these changed: {changed}. It did not ask; "
             "what it did is in place"
         )
 
     async def _unexplained(self, permitted: TurnPermissions) -> Sequence[str]:
-        """The files that changed and that it was not allowed to change."""
+        """The changed files that it was not allowed to change."""
         before, self._files = self._files, None
         after = await self._listing() if before is not None else None
         if before is None or after is None:
@@ -269,8 +264,8 @@ class AgentOversight:
         return [name for name in names if not permitted.allows_edit(self._shown(name))]
 
     def _shown(self, name: str) -> str:
-        place = self._ground.resolve(name)
-        return self._ground.from_checkout(place) if place else name
+        place = self._workdir.resolve(name)
+        return self._workdir.from_checkout(place) if place else name
 
     async def _listing(self) -> FileListing | None:
         if not self._edits_are_asked:

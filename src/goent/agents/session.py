@@ -1,10 +1,10 @@
 """Runs one worker's session with an ACP agent: its turns, its questions, its spending.
 
-Nobody checks it: agents differ in what they count, and most tell no money. So it is an estimate,
-and a turn of which nothing is told has an unknown cost.
+The process is the worker's own. If it ends in the middle of a turn, the turn fails; the next prompt
+starts another, in which the agent reopens the session if it keeps its sessions.
 
-The process is the worker's own. One that ends in the middle of a turn fails it; the next prompt
-starts another, in which the agent opens the same session again, if it keeps its sessions.
+Spending is an estimate: agents differ in what they count, and most report no cost. A turn without
+any report has an unknown cost.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -47,7 +47,7 @@ CURRENCY = "USD"
 
 
 class AgentSpending:
-    """From one report to the next. `resumed`: what the session cost before is not known here."""
+    """The session's cost between reports. If it was `resumed`, its earlier cost is unknown."""
 
     def __init__(self, provider: Provider, *, resumed: bool) -> None:
         self._provider = provider
@@ -58,7 +58,7 @@ class AgentSpending:
         self._of_turn = False
 
     def record_update(self, update: UsageUpdate) -> UsageReported | None:
-        """A session's cost so far; what has come to it since the last word."""
+        """The cost since the last update, which has the session's total."""
         cost = update.cost
         if cost is None or cost.currency != CURRENCY or not 0 <= cost.amount < float("inf"):
             return None
@@ -68,12 +68,12 @@ class AgentSpending:
             self._of_turn = self._of_turn or before is not None
             return None
         self._of_turn = True
-        # A session that goes on in another process may count anew.
+        # A session that continues in another process may start from 0.
         return self._report(Usage(), total - before if total > before else total)
 
-    def end_turn(self, told: TurnUsage | None) -> UsageReported | None:
-        """The turn is over: its tokens; and its cost, unless it was told on the way."""
-        usage = _turn_usage(told) if told else Usage()
+    def end_turn(self, reported: TurnUsage | None) -> UsageReported | None:
+        """The turn's tokens, and its cost unless updates reported it."""
+        usage = _turn_usage(reported) if reported else Usage()
         if self._of_turn:
             return self._report(usage, Decimal(0)) if usage.total else None
         price = self._provider.price
@@ -89,26 +89,26 @@ class AgentSpending:
         )
 
 
-def _turn_usage(told: TurnUsage) -> Usage:
-    """Some count cached and thought tokens within input and output, some beside them: as told."""
+def _turn_usage(reported: TurnUsage) -> Usage:
+    """As reported: some agents count cached and thought tokens within input and output, some apart."""
     return Usage(
-        input=max(0, told.input_tokens),
-        output=max(0, told.output_tokens),
-        cache_read=max(0, told.cached_read_tokens or 0),
-        cache_write=max(0, told.cached_write_tokens or 0),
-        reasoning=max(0, told.thought_tokens or 0),
+        input=max(0, reported.input_tokens),
+        output=max(0, reported.output_tokens),
+        cache_read=max(0, reported.cached_read_tokens or 0),
+        cache_write=max(0, reported.cached_write_tokens or 0),
+        reasoning=max(0, reported.thought_tokens or 0),
     )
 
 
-CLOSE_TIMEOUT = 5.0
-CANCEL_SHARE = 0.8  # of the grace that a cancelled turn has; then its process is ended
-LOST = "the agent that asked has ended"
+CLOSE_TIMEOUT_S = 5.0
+CANCEL_SHARE = 0.8  # of the grace period of a cancelled turn; then its process is killed
+AGENT_ENDED = "the agent that asked has ended"
 
 StartAgent = Callable[["AgentWorkerSession"], Awaitable[AgentProcess]]
 
 
 class AgentWorkerSession:
-    """The port `Session`, in one process after another; `start` has one ready."""
+    """The port `Session`, in one process after another; `start` starts one."""
 
     def __init__(
         self,
@@ -124,16 +124,16 @@ class AgentWorkerSession:
         self._start = start
         self._grace = grace
         self._waiting = waiting
-        self._ground = WorkerPaths(spec.cwd)
+        self._workdir = WorkerPaths(spec.cwd)
         self._questions = OpenQuestions(spec.asked)
-        self._watch = AgentOversight(spec, self._ground, shared) if direct else None
-        self._pending_message = ""  # what the owner said with a no that ended the turn
+        self._watch = AgentOversight(spec, self._workdir, shared) if direct else None
+        self._pending_message = ""  # the owner's words with a refusal that ended the turn
         resumed = spec.resume is not None
         self._spending = AgentSpending(spec.provider, resumed=resumed) if direct else None
         self._id = spec.resume
         self._keeps = resumed
         self._process: AgentProcess | None = None
-        self._login: AuthMethod | None = None  # what nobody has been told of yet
+        self._login: AuthMethod | None = None  # not reported yet
         self._turn: AgentTurn | None = None
         self._arrival_scope = anyio.CancelScope()
         self._busy = False
@@ -160,7 +160,7 @@ class AgentWorkerSession:
             self._busy = False
 
     async def cancel(self) -> None:
-        """Ask the turn to end; one that does not listen ends with its process."""
+        """Ask the turn to end, and kill a process that does not react."""
         if not self._busy:
             return
         self._cancelled = True
@@ -177,7 +177,7 @@ class AgentWorkerSession:
             await process.connection.cancel(self._id or "")
             await turn.done.wait()
             return
-        process.kill("was ended, for it did not stop when its turn was cancelled")
+        process.kill("was killed because it did not stop when its turn was cancelled")
         turn.prompt_scope.cancel()
 
     async def answer(self, permission_id: str, option: PermissionAnswer, message: str = "") -> bool:
@@ -185,7 +185,7 @@ class AgentWorkerSession:
         return self._watch is None
 
     async def liveness(self) -> WorkerLiveness:
-        """A model that is awaited, a tool that runs, a process that computes: it lives."""
+        """Alive while it waits for the model, runs a tool or uses the CPU."""
         waited, process = self._waiting(), self._process
         if waited is not None:
             return WorkerLiveness(alive=True, detail=f"it has waited {waited:.0f} s for the model")
@@ -195,14 +195,14 @@ class AgentWorkerSession:
             return WorkerLiveness(alive=True, detail=f"its tool is running: {tool}")
         return await read_signs(process.child, process.launch.name)
 
-    # What the agent tells and asks
+    # Updates and questions of the agent
 
     async def update(self, session_id: str, update: AnyUpdate) -> None:
         turn = self._turn
         if self._watch and session_id == self._id and turn is None:
             self._watch.record_update(update, None, self._questions.covers)
         if turn is None or session_id != self._id:
-            return  # the history of a session that is opened again, or somebody else's
+            return  # the history of a reopened session, or another session
         if isinstance(update, UsageUpdate) and self._spending:
             if report := self._spending.record_update(update):
                 await turn.put(report)
@@ -216,10 +216,10 @@ class AgentWorkerSession:
         if turn is None or turn.cancelled or turn.bypass or request.session_id != self._id:
             return PermissionCancelled()
         call = turn.calls.merge_question(request.tool_call)
-        about = access_for_call(call, self._ground)
+        about = access_for_call(call, self._workdir)
         reply = OwnerReply(answer="allow_always")
-        for matter in about:
-            reply = await self._decide(matter, turn)
+        for access in about:
+            reply = await self._decide(access, turn)
             if reply.answer in (None, "reject"):
                 return self._refusal(request, reply, turn)
         turn.permitted.add(call, about)
@@ -228,33 +228,33 @@ class AgentWorkerSession:
     def _refusal(
         self, request: PermissionRequest, reply: OwnerReply, turn: AgentTurn
     ) -> PermissionOutcome:
-        """go-ent's own agent is told the owner's words with the no; the protocol has no place for them."""
+        """Only go-ent's own agent gets the owner's words: the protocol has no place for them."""
         chosen = permission_outcome(request, reply.answer)
         if self._watch:
             turn.rejection_message = reply.message
             return chosen
         return with_owner_message(chosen, reply.message)
 
-    async def _decide(self, matter: AccessRequest, turn: AgentTurn) -> OwnerReply:
-        """What the rules leave open is for the worker's owner."""
-        match decide_access(matter, self._spec.rules):
+    async def _decide(self, access: AccessRequest, turn: AgentTurn) -> OwnerReply:
+        """Decide by the rules; ask the worker's owner what they leave open."""
+        match decide_access(access, self._spec.rules):
             case "allow":
                 return OwnerReply(answer="allow_always")
             case "deny":
-                turn.rejected = matter
-                what = ", ".join(matter.patterns)
-                await turn.put(Noticed(text=f"refused by a rule: {matter.permission} {what}"[:300]))
+                turn.rejected = access
+                what = ", ".join(access.patterns)
+                await turn.put(Noticed(text=f"refused by a rule: {access.permission} {what}"[:300]))
                 return OwnerReply(answer="reject")
             case _:
-                reply = await self._questions.ask(matter, turn.put)
+                reply = await self._questions.ask(access, turn.put)
         if reply.answer == "reject":
-            turn.rejected = matter
+            turn.rejected = access
         return reply
 
     # Its processes
 
     async def enter(self) -> None:
-        """Have a process with the session in it; the one there is, if it lives."""
+        """Open the session in a process, unless its process is alive."""
         if self._process and not self._process.lost:
             return
         await self._leave()
@@ -275,14 +275,14 @@ class AgentWorkerSession:
         self._process = process
 
     async def close(self) -> None:
-        """Leave nothing running. Whether the agent keeps the session is its own affair."""
+        """Leave nothing running; the agent may keep the session."""
         process = self._process
         if (
             process
             and not process.lost
             and closes_sessions(process.initialize_result.agent_capabilities)
         ):
-            with anyio.move_on_after(CLOSE_TIMEOUT), suppress(WorkerError, RpcError):
+            with anyio.move_on_after(CLOSE_TIMEOUT_S), suppress(WorkerError, RpcError):
                 await process.connection.close_session(self._id or "")
         await self._leave()
 
@@ -297,7 +297,7 @@ class AgentWorkerSession:
         login, self._login = self._login, None
         if login and self._process:
             name = self._process.launch.name
-            text = f"{name} demanded a login, and go-ent told it to use {describe_login(login)}"
+            text = f"{name} required a login, and go-ent chose {describe_login(login)}"
             await emit(Noticed(text=text))
         if self._watch and self._process:
             try:
@@ -338,27 +338,27 @@ class AgentWorkerSession:
             )
             if isinstance(turn.error, WorkerCrashed):
                 for name in self._questions.withdraw():
-                    await turn.put(PermissionWithdrawn(id=name, reason=LOST))
+                    await turn.put(PermissionWithdrawn(id=name, reason=AGENT_ENDED))
         finally:
             turn.close()
 
     def _blocks(self, prompt: Prompt) -> Sequence[ContentBlock]:
         paths = [self._spec.cwd / file for file in prompt.files]
         links = [ResourceLink(uri=path.as_uri(), name=path.name) for path in paths]
-        said, self._pending_message = self._pending_message, ""
-        before = f"The user rejected the last call: {said}\n" if said else ""
+        message, self._pending_message = self._pending_message, ""
+        before = f"The user rejected the last call: {message}\n" if message else ""
         return [AcpText(text=before + prompt.text), *links]
 
     async def _deliver_rejection_message(
         self, turn: AgentTurn, process: AgentProcess, emit: Emit
     ) -> None:
-        """Words that came with a no: to be said with the next prompt, if the no has ended the turn."""
+        """Keep the owner's words with a refusal for the next prompt, if the refusal ended the turn."""
         if not turn.rejection_message:
             return
         if turn.stop_reason == "cancelled" and turn.rejected and not turn.cancelled:
             self._pending_message = turn.rejection_message
         else:
-            text = f"{process.launch.name} was told no, and not your words: say them in the next prompt"
+            text = f"{process.launch.name} got the refusal without your message: repeat it in the next prompt"
             await emit(Noticed(text=text))
 
     async def _verdict(self, process: AgentProcess, turn: AgentTurn) -> TurnStopReason:

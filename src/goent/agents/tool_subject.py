@@ -1,7 +1,7 @@
 """Reads what a tool call is about from whatever its agent reports.
 
-The protocol leaves a tool's input to the agent. These are the names that agents give to a command,
-a path and an address; whoever uses others is read by kind, title and locations alone.
+The protocol leaves a tool's input to the agent. These are the names that agents use for a command,
+a path and an address; of others only kind, title and locations count.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ ARGUMENTS = ("args", "arguments")
 PATHS = ("file_path", "filePath", "filepath", "path", "abs_path", "notebook_path")
 PLACES = ("cwd", "workdir", "directory")
 URLS = ("url", "uri")
-# Other words may mean a path only where the tool is known to be about files.
+# Names that may mean a path only if the tool is known to be about files.
 MORE_PATHS = (
     *("target_file", "targetFile", "target_path", "targetPath", "absolute_path", "absolutePath"),
     *("relative_path", "relativePath", "file", "filename", "fileName", "file_name", "old_path"),
@@ -32,10 +32,10 @@ EXITS = ("exit", "exit_code", "exitCode")
 
 
 class CallSubject(Value, frozen=True, kw_only=True):
-    """As far as it is known. `paths` are as the agent wrote them, addresses of files too.
+    """What a call is about. `paths` are as the agent wrote them, `file:` addresses included.
 
-    `place` is where a command is run, if that is told.
-    `unconfined`: go-ent's own agent wants to run the command without its confinement.
+    `place` is where a command is run, if known. `unconfined`: go-ent's own agent wants to run the
+    command outside its sandbox.
     """
 
     command: str = ""
@@ -51,7 +51,7 @@ class CallSubject(Value, frozen=True, kw_only=True):
 
 
 class ToolData(dict[str, object]):
-    """A tool's input or output: an object, or nothing that we can read."""
+    """A tool's input or output; empty if it is not an object."""
 
     @classmethod
     def read(cls, raw: Raw | UnsetType | None) -> "ToolData":
@@ -61,12 +61,12 @@ class ToolData(dict[str, object]):
             return cls()
 
     def text(self, names: Sequence[str]) -> str:
-        """The first of these that is text; a command may be a list of words."""
+        """The first of these fields that is text; a command may be a list of words."""
         found = (_as_text(self[name]) for name in names if name in self)
         return next(filter(None, found), "")
 
     def texts(self, names: Sequence[str]) -> Iterator[str]:
-        """All of these that are text, or lists of it."""
+        """All of these fields that are texts or lists of texts."""
         for name in names:
             value = self.get(name)
             yield from filter(None, [value] if isinstance(value, str) else _as_list(value))
@@ -90,7 +90,7 @@ def _as_list(value: object) -> list[str]:
 
 
 def read_subject(call: ToolFields) -> CallSubject:
-    """By its input, its locations and its diffs."""
+    """Read the subject from a call's input, locations and diffs."""
     given = ToolData.read(call.raw_input)
     command = given.text(COMMANDS)
     return CallSubject(
@@ -104,7 +104,7 @@ def read_subject(call: ToolFields) -> CallSubject:
 
 
 def call_text(call: ToolFields) -> str:
-    """What it tells as text; before it runs, what it is about."""
+    """The call's content as text; before it runs, this may be its input."""
     blocks = [part.content for part in call.content or () if isinstance(part, ToolContent)]
     return "".join(map(plain_text, blocks))
 

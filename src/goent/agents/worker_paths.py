@@ -6,17 +6,20 @@ Agents write paths in many ways: from the directory, from the home, as addresses
 import os
 import re
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote
 
 from goent.permissions.guarded_links import guard_base, guard_by_link, guard_of
 
 _FILE = re.compile(r"file:(?://(?:localhost(?=/))?)?", re.IGNORECASE)
+OUTSIDE = "external_directory"  # the permission to leave the worker's directory
+ANYWHERE = "/*"  # an unknown place, possibly outside the directory
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class WorkerPaths:
-    """A worker's directory, and the checkout that edits are named from, as OpenCode does."""
+    """A worker's directory, and its checkout, from which edits are named as in OpenCode."""
 
     def __init__(self, cwd: Path) -> None:
         self._cwd = Path(os.path.realpath(cwd))
@@ -25,7 +28,7 @@ class WorkerPaths:
         self._base = guard_base(self._cwd)
 
     def resolve(self, path: str) -> Path | None:
-        """Where a path leads, links followed; None: nobody can tell."""
+        """The real path, links followed; None if it cannot be resolved."""
         local = _local_path(path)
         if local is None:
             return None
@@ -35,7 +38,7 @@ class WorkerPaths:
             return None
 
     def guard_reason(self, path: str) -> str:
-        """Why a change there is always asked, by where it leads or by how it is written; or nothing."""
+        """Why a change there always needs a question; empty if it does not."""
         real, written = self.resolve(path), self._written(path)
         found = next(
             filter(None, (guard_of(each, self._base) for each in (real, written) if each)), ""
@@ -43,7 +46,7 @@ class WorkerPaths:
         return found or (guard_by_link(real, self._base, self._cwd) if real else "")
 
     def _written(self, path: str) -> Path | None:
-        """The same without following links."""
+        """The absolute path without following links."""
         local = _local_path(path)
         try:
             place = self._cwd / Path(local or "").expanduser()
@@ -54,18 +57,27 @@ class WorkerPaths:
     def contains(self, path: Path) -> bool:
         return path.is_relative_to(self._cwd)
 
-    def folder_pattern(self, place: Path) -> str:
-        """The folder that a look or a change there is allowed in, as a pattern."""
+    def outside_patterns(self, paths: Iterable[str]) -> list[str]:
+        """Patterns of the folders outside that paths lead to; unresolved ones may be anywhere."""
+        places = {path: self.resolve(path) for path in paths if path}
+        return [
+            self._folder_pattern(place) if place else ANYWHERE
+            for place in places.values()
+            if not (place and self.contains(place))
+        ]
+
+    def _folder_pattern(self, place: Path) -> str:
+        """A pattern for everything in the folder of `place`."""
         return str((place if place.is_dir() else place.parent) / "*")
 
     def command_in(self, folder: str, command: str) -> str:
-        """The command as it is shown and remembered: with a `cd` before it if it is run elsewhere."""
+        """The command as shown and remembered: after a `cd` if it is run elsewhere."""
         place = self.resolve(folder)
         if place == self._cwd:
             return command
         inside = place is not None and self.contains(place)
-        told = os.path.relpath(place, self._cwd) if place and inside else str(place or folder)
-        return f"cd {shlex.quote(told)} && {command}"
+        target = os.path.relpath(place, self._cwd) if place and inside else str(place or folder)
+        return f"cd {shlex.quote(target)} && {command}"
 
     def from_checkout(self, path: Path) -> str:
         return os.path.relpath(path, self._top)
@@ -76,9 +88,9 @@ def is_file_address(text: str) -> bool:
 
 
 def _local_path(text: str) -> str | None:
-    """The path that is meant; None for an address of what is no file here."""
+    """The local path of a text; None for an address that is not a file here."""
     if begin := _FILE.match(text):
         path = text[begin.end() :]
-        # Some drop what is behind these, and some do not.
+        # Agents disagree whether these end the path.
         return unquote(path) if path.startswith("/") and not set(path) & {"?", "#"} else None
     return None if _ADDRESS.match(text) else text

@@ -35,21 +35,19 @@ IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
 
 async def read_attachments(prompt: Prompt) -> tuple[MessagePart, ...]:
-    """The files' contents, each below its name, and then the prompt."""
-    parts = await anyio.to_thread.run_sync(_read_all, prompt.files)
+    """The files' contents, each with its name, and then the prompt."""
+    parts = await anyio.to_thread.run_sync(
+        lambda: [_read_attachment(Path(name)) for name in prompt.files]
+    )
     return (*parts, MessageText(text=prompt.text))
 
 
-def _read_all(files: Sequence[str]) -> list[MessagePart]:
-    return [_read(Path(name)) for name in files]
-
-
-def _read(path: Path) -> MessagePart:
+def _read_attachment(path: Path) -> MessagePart:
     kind = mimetypes.guess_type(path.name)[0] or ""
     most = MAX_IMAGE_BYTES if kind in IMAGES else MAX_FILE_BYTES
     try:
         if path.is_dir():
-            raise RequestError(f"{str(path)!r} is a directory: a worker by api is given files")
+            raise RequestError(f"{str(path)!r} is a directory: a worker by api takes only files")
         content = read_beginning(path, most + 1)
     except NotPlainFile as error:
         raise RequestError(str(error)) from None
@@ -76,72 +74,68 @@ SYSTEM = (
 
 
 class ApiSession:
-    """The port `Session`. There is nothing to resume it from: it lives as long as go-ent."""
+    """The port `Session`. It cannot be resumed: it lives as long as go-ent."""
 
     token = ""
 
-    def __init__(
-        self, spec: WorkerSpec, upstream: Upstream, course: Callable[[], CallPlan]
-    ) -> None:
+    def __init__(self, spec: WorkerSpec, upstream: Upstream, plan: Callable[[], CallPlan]) -> None:
         self._spec = spec
         self._upstream = upstream
-        self._course = course
+        self._plan = plan
         self._messages: tuple[ChatMessage, ...] = ()
         self._turn = 0
         self._scope = anyio.CancelScope()
         self._began = time.monotonic()
 
     async def prompt(self, prompt: Prompt, emit: Emit) -> TurnStopReason:
-        """A turn that fails leaves no trace in the conversation; a cancelled one what it said."""
+        """A failed turn leaves nothing in the conversation, a cancelled one its answer so far."""
         self._turn += 1
         self._began = time.monotonic()
         asked = ChatMessage(role="user", parts=await read_attachments(prompt))
-        heard = _ReplyReader(emit, message=f"{self._spec.id}/{self._turn}")
+        reply = _ReplyReader(emit, message=f"{self._spec.id}/{self._turn}")
         with anyio.CancelScope() as self._scope:
-            course = self._course()
-            await self._upstream.stream(self._order(course, asked), course, heard.take)
+            plan = self._plan()
+            await self._upstream.stream(self._call(plan, asked), plan, reply.take)
         cancelled = self._scope.cancelled_caught
         if not cancelled:
-            await heard.check(self._spec.provider.opencode_model)
-        said = ChatMessage(role="assistant", parts=(MessageText(text=heard.text),))
-        self._messages = (*self._messages, asked, *([said] if heard.text else ()))
+            await reply.check(self._spec.provider.opencode_model)
+        answer = ChatMessage(role="assistant", parts=(MessageText(text=reply.text),))
+        self._messages = (*self._messages, asked, *([answer] if reply.text else ()))
         return "cancelled" if cancelled else "end"
 
-    def _order(self, course: CallPlan, asked: ChatMessage) -> InboundCall:
-        target = course.targets[0]
+    def _call(self, plan: CallPlan, asked: ChatMessage) -> InboundCall:
+        target = plan.targets[0]
         request = ModelRequest(
             model=target.provider.model,
             system=SYSTEM,
             messages=(*self._messages, asked),
             temperature=self._spec.temperature,
         )
-        theirs = codec_for(target.dialect)
+        codec = codec_for(target.dialect)
         return InboundCall(
             worker=self._spec.id,
             backend=target.provider.backend,
             model=target.provider.model,
             dialect=target.dialect,
-            headers=theirs.headers,
-            body=theirs.encode(
-                with_model_options(request, target.dialect, target.provider.options)
-            ),
+            headers=codec.headers,
+            body=codec.encode(with_model_options(request, target.dialect, target.provider.options)),
         )
 
     async def cancel(self) -> None:
-        """The connection is closed at once."""
+        """Close the connection immediately."""
         self._scope.cancel()
 
     async def answer(self, permission_id: str, option: PermissionAnswer, message: str = "") -> bool:
         raise RequestError(f"a worker by api asks nothing: there is no {permission_id!r}")
 
     async def liveness(self) -> WorkerLiveness:
-        """The upstream bounds every silence, so a turn under way is alive."""
+        """Always alive: the upstream has timeouts for every silence."""
         waited = time.monotonic() - self._began
         return WorkerLiveness(alive=True, detail=f"waiting for the model for {waited:.0f} s")
 
 
 class _ReplyReader:
-    """What the model says in one turn."""
+    """Emits and collects the model's answer of one turn."""
 
     def __init__(self, emit: Emit, message: str) -> None:
         self._emit = emit
@@ -172,13 +166,13 @@ class _ReplyReader:
             await self._emit(TextDelta(text=text, message=self._message))
 
     async def check(self, model: str) -> None:
-        """Is the answer one that the turn can end with?"""
+        """Raises an error if the turn cannot end with this answer."""
         if self._reason == "refused":
             raise ModelRefused(f"{model} declined to answer: {self.text[:200]}".rstrip(": "))
         if not self.text.strip():
             raise NothingSaid(f"{model} ended its turn without a word")
         if self._reason == "length":
-            notice = "the answer stops at the model's output limit: it is not whole"
+            notice = "the answer stops at the model's output limit: it is incomplete"
             await self._emit(Noticed(text=notice))
 
 
@@ -194,8 +188,8 @@ class ApiDriver:
 
     @asynccontextmanager
     async def open(self, spec: WorkerSpec) -> AsyncGenerator[WorkerSession]:
-        def course() -> CallPlan:
+        def plan() -> CallPlan:
             return self._plan(spec.id, spec.provider.backend, spec.provider.model)
 
-        course()  # a key that is missing is told now, not at the first prompt
-        yield ApiSession(spec, self._upstream, course)
+        plan()  # reports a missing key now, not at the first prompt
+        yield ApiSession(spec, self._upstream, plan)

@@ -18,6 +18,7 @@ from msgspec import Raw, Struct
 from goent import __version__
 from goent.daemon.daemon_connection import DaemonConnection, connect
 from goent.domain.events import EventEnvelope
+from goent.domain.input_mistakes import OPTIONS, explain_mistake
 from goent.domain.replies import OutputReply, Status, WorkerList
 from goent.domain.requests import ListRequest, OutputRequest, WatchRequest, WorkerRequest
 from goent.domain.types import Value
@@ -82,6 +83,16 @@ class _DaemonCall(Struct, frozen=True):
     jsonrpc: str = "2.0"
 
 
+def _check_options(request: Value) -> None:
+    """Refuse what the daemon would, but in the words of the command line."""
+    given = msgspec.to_builtins(request)
+    try:
+        msgspec.convert(given, type(request))
+    except msgspec.ValidationError as error:
+        mistake = explain_mistake(error, given, type(request), OPTIONS)
+        raise CommandError(str(mistake), 2) from None
+
+
 class DaemonClient:
     """One conversation with the project's daemon; `meet` makes a connection to one."""
 
@@ -114,6 +125,8 @@ class DaemonClient:
 
     def call(self, method: str, params: Value | None, reply: type[R]) -> R:
         """Ask and wait for the answer. A daemon that ends does nothing: the next one is asked."""
+        if params is not None:
+            _check_options(params)
         answer = self._answer(method, params)
         for _ in range(MAX_DAEMONS):
             if answer.error is None or answer.error.kind != "Ending":

@@ -42,7 +42,7 @@ from goent.providers.call_plan import condition_text
 from goent.providers.model_list import survey_servers
 from goent.providers.provider_health import account_id, condition_of, repair_record
 from goent.providers.track_record import read_health
-from goent.sandbox.confinement import find_level
+from goent.sandbox.sandbox_level import find_level
 from goent.system.daemon_environment import fingerprint
 from goent.system.project_folders import (
     UnsafeFolder,

@@ -77,7 +77,7 @@ class FileOrCommandGroup(TyperGroup):
 
 def read_task_file(name: str) -> SwarmSpawnRequest:
     """The swarm that a file asks for, or `-` for what stdin says."""
-    from goent.config.yaml_settings import read_tasks  # noqa: PLC0415 (only here is YAML read)
+    from goent.config.task_file import read_tasks  # noqa: PLC0415 (only here is YAML read)
 
     if name == STDIN_NAME and sys.stdin.isatty():
         print_notice("reading tasks from the terminal; Ctrl-D ends it")
@@ -88,7 +88,7 @@ def read_task_file(name: str) -> SwarmSpawnRequest:
         why = f"cannot read {name!r}: {error.strerror}"
         raise CommandError(f"{why}; `go-ent swarm --help` tells what else there is", 2) from None
     except UnicodeDecodeError as error:
-        raise CommandError(f"{name!r} is no UTF-8 text (byte {error.start})", 2) from None
+        raise CommandError(f"{name!r} is not UTF-8 text (byte {error.start})", 2) from None
     return read_tasks(text, "stdin" if name == STDIN_NAME else name)
 
 

@@ -1,7 +1,7 @@
-"""Parses YAML files, and JSON files with comments, into trees that know their lines.
+"""Parses YAML files, and JSON files with comments, into trees with line numbers.
 
-`<<: *name` takes over the entries of another table, except those that this one has itself. Built from the parser's events: PyYAML's own composer recurses without bound, and the one in C
-takes the process down on a file of a few hundred kilobytes of brackets.
+Both are built without a library's composer, see `docs/decisions/0009-dependencies.md`: PyYAML's own
+recurses without bound, and the one in C crashes the process on a few hundred kilobytes of brackets.
 """
 
 import json
@@ -26,7 +26,7 @@ NUMBER_PATTERN: Final = re.compile(r"[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)([eE][-+
 NULL_WORDS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 BOOLEAN_WORDS: Final = TRUE_WORDS | {"false", "no", "off"}
 MAX_YAML_LEVELS: Final = 30
-MAX_MERGED: Final = 1_000_000  # entries that are taken over in a file
+MAX_MERGED: Final = 1_000_000  # entries merged by `<<` in one file
 MERGE_KEY: Final = "<<"
 
 
@@ -34,7 +34,7 @@ class _YamlEvents(Protocol):
     def get_event(self) -> yaml.Event | None: ...
 
 
-# libyaml is an option of PyYAML's build, and ten times as fast.
+# libyaml is optional in PyYAML, and ten times as fast.
 _YamlLoader: Callable[[str], _YamlEvents] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -57,7 +57,7 @@ def parse_yaml(text: str, root: SettingPlace, problems: Problems) -> Table:
 
 
 def parse_document(text: str, root: SettingPlace, problems: Problems) -> Node | None:
-    """Whatever the file holds; None where that is nothing, or, with a problem, cannot be read."""
+    """The file's only document; None if it is empty or, with a problem, cannot be read."""
     try:
         return _YamlBuilder(text, problems).document(root)
     except _MalformedYaml as error:
@@ -67,7 +67,7 @@ def parse_document(text: str, root: SettingPlace, problems: Problems) -> Node | 
 
 
 class _YamlBuilder:
-    """Turns events into a tree. An alias is the very node that its anchor names, never a copy."""
+    """Builds a tree from parser events. An alias is the node of its anchor, not a copy."""
 
     def __init__(self, text: str, problems: Problems) -> None:
         self._text = text
@@ -127,7 +127,7 @@ class _YamlBuilder:
         return Table(place=place, entries=entries)
 
     def _merge(self, other: Node, where: SettingPlace, entries: dict[str, Node]) -> None:
-        """What is there already stays: the table's own, and that of those named first."""
+        """Add the entries of `<<: *name`; the table's own, and those of earlier names, take precedence."""
         for each in other.items if isinstance(other, Items) else (other,):
             if not isinstance(each, Table):
                 self._problems.note(where, "expected a table to take over, such as *name")
@@ -169,22 +169,22 @@ class _YamlBuilder:
         if isinstance(error, yaml.MarkedYAMLError):
             mark = error.problem_mark or error.context_mark
             if mark is None:
-                return _MalformedYaml(f"no valid YAML: {error.problem or error.context}", 1)
+                return _MalformedYaml(f"invalid YAML: {error.problem or error.context}", 1)
             why = self._odd_character(mark.line, mark.column) or error.problem or error.context
-            return _MalformedYaml(f"no valid YAML: {why}", mark.line + 1)
+            return _MalformedYaml(f"invalid YAML: {why}", mark.line + 1)
         if isinstance(error, yaml.reader.ReaderError):
             line = self._text.count("\n", 0, error.position) + 1
-            return _MalformedYaml(f"no valid YAML: {error.reason}", line)
-        return _MalformedYaml("no valid YAML: characters that cannot be encoded", 1)
+            return _MalformedYaml(f"invalid YAML: {error.reason}", line)
+        return _MalformedYaml("invalid YAML: characters that cannot be encoded", 1)
 
     def _odd_character(self, line: int, column: int) -> str:
-        """In plain words, where the parser stumbled over one."""
+        """A plain explanation, if a common character is the cause."""
         lines = self._text.splitlines()
         rest = lines[line][column:] if line < len(lines) else ""
         if rest.startswith("\t"):
             return "a tab, where only spaces may indent"
         if rest.startswith(("@", "`")):
-            return f"{rest[0]!r} may begin no value; put it in quotes"
+            return f"{rest[0]!r} cannot begin a value; put it in quotes"
         return ""
 
 
@@ -195,7 +195,7 @@ def _yaml_scalar(event: yaml.ScalarEvent, place: SettingPlace) -> Scalar:
         return Scalar(place=place, kind="null", text=text)
     if plain and text.lower() in BOOLEAN_WORDS:
         return Scalar(place=place, kind="bool", text=text)
-    # YAML 1.1 takes `1e-5` for text and `1:30` for a number; people mean the opposite.
+    # YAML 1.1 reads `1e-5` as text and `1:30` as a number; people mean the opposite.
     number = plain and NUMBER_PATTERN.fullmatch(text) is not None
     return Scalar(place=place, kind="number" if number else "text", text=text)
 
@@ -219,7 +219,7 @@ _JSON_TOKEN: Final = re.compile(
 
 
 class _MalformedJson(Exception):
-    """No JSON; `line` counts from 1. The message quotes nothing: such files hold keys."""
+    """Malformed JSON; `line` counts from 1. The message quotes nothing: such files hold keys."""
 
     def __init__(self, message: str, line: int) -> None:
         super().__init__(message)
@@ -238,11 +238,11 @@ def parse_jsonc(text: str, root: SettingPlace, problems: Problems) -> Table:
         tree = _JsonParser(_json_tokens(text)).parse(root)
     except _MalformedJson as error:
         where = SettingPlace(file=root.file, line=error.line, layer=root.layer)
-        problems.note_unreadable(where, f"no valid JSON: {error}")
+        problems.note_unreadable(where, f"invalid JSON: {error}")
         return Table(place=root)
     if isinstance(tree, Table):
         return tree
-    problems.note_unreadable(root, "no valid JSON: expected an object in braces")
+    problems.note_unreadable(root, "invalid JSON: expected an object in braces")
     return Table(place=root)
 
 

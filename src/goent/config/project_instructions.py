@@ -1,7 +1,7 @@
-"""Finds the files that tell every agent how to work in a project, and which must not be read.
+"""Finds a project's instructions for agents: `AGENTS.md` or `CLAUDE.md`.
 
-A repository can hold links, and what is read here goes to a provider: a link counts only if it leads
-to a Markdown file of the same project.
+What is read here is sent to a provider, and a repository can contain links: a link is followed only to a
+Markdown file of the same project.
 """
 
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from goent.domain.types import Value
 
-INSTRUCTION_FILES = ("AGENTS.md", "CLAUDE.md")  # in a folder the first that can be read counts
+INSTRUCTION_FILES = ("AGENTS.md", "CLAUDE.md")  # the first readable one in a folder counts
 MARKDOWN_SUFFIX = ".md"
 
 
@@ -34,7 +34,7 @@ def find_instructions(
     for folder in dict.fromkeys(folders):
         homes = [Path(os.path.realpath(home)) for home in (git_top(folder), project) if home]
         for path in (folder / name for name in INSTRUCTION_FILES):
-            # What a link leads to may be hidden from this process; that it leads out is still to be told.
+            # The target of a link may be hidden from this process; a link that leads out is reported still.
             if not (path.is_symlink() or _is_file(path)):
                 continue
             if refusal := _skip_reason(path, homes):

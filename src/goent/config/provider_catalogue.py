@@ -1,220 +1,33 @@
 """Gathers backends and providers from all sources: files, OpenCode, the environment, local servers.
 
-A repository's `opencode.json` is no source: whoever wrote it could send keys anywhere.
-
-What `providers.yaml` says goes before `opencode.json`, and that before the built-in table.
+`providers.yaml` overrides `opencode.json`, which overrides the built-in table. A repository's own
+`opencode.json` is no source: whoever wrote it could send keys anywhere.
 """
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
-import msgspec
 from msgspec.structs import replace
 
+from goent.config.opencode_config import SUPPORTED_PACKAGES, OpenCodeConfig, is_callable_package
 from goent.config.provider_settings import (
     KNOWN_BACKENDS,
     SHORT_NAMES,
     KnownBackend,
     ProviderFileEntry,
     known_backend,
-    read_price_table,
 )
-from goent.config.settings_tree import Items, Mention, Node, Problems, Scalar, SettingsFields, Table
+from goent.config.settings_tree import Mention, Problems
 from goent.domain.local_servers import ModelListing, is_local_address, local_server
-from goent.domain.settings import AgentSettings, Backend, Settings, is_secret_header
+from goent.domain.settings import AgentSettings, Backend, Settings
 from goent.domain.types import Dialect, Provider, Secret, Value
-from goent.system.plain_files import read_plain
-
-_ENV_ONLY: Final = re.compile(r"\{env:([^}]+)\}")
-MAX_KEY_FILE: Final = 1_000_000  # bytes of a file that a key is in
-_REFERENCE: Final = re.compile(r"\{(env|file):([^}]+)\}")
-_ANTHROPIC: Final = "@ai-sdk/anthropic"
-
-# Packages whose wire format is neither of our two: OpenCode must call these itself.
-_UNSUPPORTED_PACKAGES: Final = frozenset(
-    f"@ai-sdk/{name}" for name in ("amazon-bedrock", "azure", "cohere", "google", "google-vertex")
-)
-
-# Those that speak one of ours, and what OpenCode takes where none is named.
-SUPPORTED_PACKAGES: Final = frozenset(
-    (None, "@ai-sdk/openai-compatible", "@ai-sdk/openai", "@ai-sdk/anthropic")
-)
-
-
-class OpenCodeConfig(Value, frozen=True, kw_only=True):
-    """`offers` says what `enabled_providers` and `disabled_providers` leave."""
-
-    backends: Mapping[str, Backend] = {}
-    providers: tuple[Provider, ...] = ()
-    model: str | None = None
-    enabled: tuple[str, ...] | None = None
-    disabled: tuple[str, ...] = ()
-
-    def offers(self, backend: str) -> bool:
-        listed = self.enabled is None or backend in self.enabled
-        return listed and backend not in self.disabled
-
-    @property
-    def chosen_backend(self) -> tuple[str, ...]:
-        """The backend of `model`, which OpenCode's catalogue may know though the file does not."""
-        backend, slash, _ = (self.model or "").partition("/")
-        return (backend,) if slash and backend and self.offers(backend) else ()
-
-
-class _BackendOffer(Value, frozen=True, kw_only=True):
-    backend: Backend
-    models: tuple[Provider, ...]
-
-
-class OpenCodeReader:
-    """Reads one `opencode.json`; `folder` and `environ` resolve its `{file:…}` and `{env:…}`."""
-
-    def __init__(self, folder: Path, home: Path, environ: Mapping[str, str]) -> None:
-        self._folder = folder
-        self._home = home
-        self._environ = environ
-
-    def read(self, fields: SettingsFields) -> OpenCodeConfig:
-        offers = fields.tables("provider", self._read_offer)
-        config = OpenCodeConfig(
-            backends={name: offer.backend for name, offer in offers.items()},
-            providers=tuple(model for offer in offers.values() for model in offer.models),
-            model=fields.text("model", None),
-            enabled=fields.texts("enabled_providers") if fields.has("enabled_providers") else None,
-            disabled=fields.texts("disabled_providers"),
-        )
-        return OpenCodeConfig(
-            backends={name: b for name, b in config.backends.items() if config.offers(name)},
-            providers=tuple(p for p in config.providers if config.offers(p.backend)),
-            model=config.model,
-            enabled=config.enabled,
-            disabled=config.disabled,
-        )
-
-    def _read_offer(self, fields: SettingsFields) -> _BackendOffer:
-        backend = fields.name
-        npm = fields.text("npm", None)
-        options = fields.section("options", lambda f: self._endpoint(f, backend, npm))
-        models = fields.tables("models", lambda f: self._model(f, backend))
-        hidden = fields.texts("blacklist")
-        shown = fields.texts("whitelist") or tuple(models)
-        listed = (model for name, model in models.items() if name in shown and name not in hidden)
-        return _BackendOffer(backend=options, models=tuple(listed))
-
-    def _endpoint(self, fields: SettingsFields, backend: str, npm: str | None) -> Backend:
-        anthropic = npm == _ANTHROPIC or (npm is None and backend == "anthropic")
-        key = fields.text("apiKey", None)
-        variable = _ENV_ONLY.fullmatch(key) if key else None
-        resolved = self._resolve_references(fields, "apiKey", key) if key and not variable else None
-        base_url = fields.text("baseURL", None)
-        return Backend(
-            id=backend,
-            dialect="anthropic" if anthropic else "openai",
-            base_url=self._resolve_references(fields, "baseURL", base_url) if base_url else None,
-            key_env=variable.group(1).strip() if variable else None,
-            key=Secret(resolved) if resolved else None,
-            npm=npm,
-            source="opencode.json",
-            headers=fields.section("headers", self._headers),
-            header_envs=fields.section("headers", _header_variables),
-        )
-
-    def _model(self, fields: SettingsFields, backend: str) -> Provider:
-        return Provider(
-            name=f"{backend}/{fields.name}",
-            backend=backend,
-            model=fields.name,
-            context_limit=fields.section("limit", lambda f: f.integer("context", 0)) or None,
-            price=fields.section("cost", read_price_table) if fields.has("cost") else None,
-            options=self._options(fields),
-        )
-
-    def _options(self, fields: SettingsFields) -> bytes:
-        """What the package that OpenCode calls the model by is told."""
-        node = fields.node("options")
-        if not isinstance(node, Table) or not node.entries:
-            return b""
-        told = _json_value(
-            node, lambda text: self._resolve_references(fields, "options", text) or ""
-        )
-        return msgspec.json.encode(told)
-
-    def _headers(self, fields: SettingsFields) -> tuple[tuple[str, Secret], ...]:
-        """What every call to the provider carries."""
-        found = ((name, fields.text(name, None)) for name in fields.keys)
-        return tuple(
-            (name, Secret(resolved))
-            for name, value in found
-            if value and (resolved := self._resolve_references(fields, name, value))
-        )
-
-    def _resolve_references(self, fields: SettingsFields, key: str, text: str) -> str | None:
-        def replace(match: re.Match[str]) -> str:
-            kind, name = match.group(1), match.group(2).strip()
-            if kind == "env":
-                return self._environ.get(name, "")
-            return self._file(fields, key, name)
-
-        return _REFERENCE.sub(replace, text).rstrip("/" if key == "baseURL" else None) or None
-
-    def _file(self, fields: SettingsFields, key: str, name: str) -> str:
-        path = self._home / name[2:] if name.startswith("~/") else self._folder / name
-        try:
-            return read_plain(path, MAX_KEY_FILE).decode().strip()
-        except (OSError, ValueError) as error:
-            why = error.strerror if isinstance(error, OSError) else "no text"
-            fields.note_mistake(
-                key, f"the file {name!r} cannot be read: {why}; OpenCode needs it too"
-            )
-            return ""
-
-
-def _header_variables(headers: SettingsFields) -> tuple[str, ...]:
-    """Those in headers that look like a key's."""
-    told = (headers.text(name, "") for name in headers.keys if is_secret_header(name))
-    found = (match for text in told for match in _REFERENCE.finditer(text))
-    return tuple(match.group(2).strip() for match in found if match.group(1) == "env")
-
-
-def is_callable_package(npm: str | None) -> bool:
-    """Whether go-ent can call a backend of this package itself."""
-    return npm not in _UNSUPPORTED_PACKAGES
-
-
-def read_logins(fields: SettingsFields) -> tuple[str, ...]:
-    """The providers that OpenCode is logged in to: names only, never what stands behind them."""
-    return tuple(name for name in fields.keys if "/" not in name)
-
-
-def _json_value(node: Node, resolved: Callable[[str], str]) -> object:
-    """What stands there, as JSON has it."""
-    match node:
-        case Table():
-            return {name: _json_value(below, resolved) for name, below in node.entries.items()}
-        case Items():
-            return [_json_value(item, resolved) for item in node.items]
-        case Scalar(kind="text"):
-            return resolved(node.text)
-        case _:
-            return msgspec.Raw(node.text.encode())
-
 
 CREDENTIAL_HEADERS: Final = frozenset({"authorization", "x-api-key", "api-key", "cookie"})
-# What people write for servers that want no key, because some program asks for one.
+# What people write for servers that need no key, because some program insists on one.
 PLACEHOLDER_KEYS: Final = frozenset(
-    {
-        "ollama",
-        "lmstudio",
-        "lm-studio",
-        "empty",
-        "none",
-        "no-key",
-        "not-needed",
-        "sk-no-key-required",
-    }
+    {"ollama", "lmstudio", "lm-studio", "empty", "none", "no-key", "not-needed"}
+    | {"sk-no-key-required"}
 )
 
 
@@ -229,7 +42,7 @@ class ProviderSources(Value, frozen=True, kw_only=True):
 
 
 class _BackendMentions(Value, frozen=True, kw_only=True):
-    """What the entries of `providers.yaml` say about one backend."""
+    """What the entries of `providers.yaml` set for one backend."""
 
     base_url: str | None = None
     key_env: str | None = None
@@ -258,7 +71,10 @@ def gather_backends(sources: ProviderSources, problems: Problems) -> dict[str, B
 def gather_providers(
     sources: ProviderSources, backends: Mapping[str, Backend], wanted: Iterable[tuple[str, str]]
 ) -> tuple[Provider, ...]:
-    """Entries of the file first; `wanted` are backends and models that rules and defaults name."""
+    """All providers, those of `providers.yaml` first.
+
+    `wanted` are backends and models that rules and defaults name though no source lists them.
+    """
     listed = {provider.backend for provider in sources.opencode.providers}
     common = [
         provider
@@ -286,7 +102,7 @@ def gather_providers(
 
 
 def _agent_providers(agents: Mapping[str, AgentSettings]) -> Iterator[Provider]:
-    """An agent goes by its own name, with its first model or without any; its others beside it."""
+    """An agent's own name stands for its first model; its other models are `agent/model`."""
     for name, agent in agents.items():
         for number, model in enumerate(agent.models or ("",)):
             shown = f"{name}/{model}" if number else name
@@ -294,7 +110,7 @@ def _agent_providers(agents: Mapping[str, AgentSettings]) -> Iterator[Provider]:
 
 
 def _with_agent_method(entry: ProviderFileEntry, sources: ProviderSources) -> Provider:
-    """An entry whose backend is an agent can be had by no other method."""
+    """An entry whose backend is an agent has the method `agent`, whatever it says."""
     provider = entry.provider
     return replace(provider, method="agent") if provider.backend in sources.agents else provider
 
@@ -377,7 +193,7 @@ def _is_local(theirs: Backend, base_url: str | None) -> bool:
 
 
 def _is_placeholder(key: Secret | None, backend: str) -> bool:
-    """Whether a key was only written because some program wanted one."""
+    """Whether a key was only written because some program insisted on one."""
     return key is not None and key.reveal().lower() in {*PLACEHOLDER_KEYS, backend.lower()}
 
 
@@ -401,7 +217,7 @@ def _source(backend: str, said: _BackendMentions, sources: ProviderSources) -> s
 def _known_at_usual_address(
     sources: ProviderSources, backends: Mapping[str, Backend]
 ) -> dict[str, KnownBackend]:
-    """Known backends that can be used. One that `providers.yaml` moved may serve other models."""
+    """Well-known backends that are usable, except those to which `providers.yaml` gives another address."""
     moved = {entry.provider.backend for entry in sources.entries if entry.base_url}
     return {
         backend: KNOWN_BACKENDS[backend]
@@ -413,13 +229,9 @@ def _known_at_usual_address(
 
 
 def _known_providers(backend: str, known: KnownBackend) -> Iterable[Provider]:
-    for model in known.models:
-        yield Provider(
-            name=f"{backend}/{model.name}",
-            backend=backend,
-            model=model.name,
-            context_limit=model.context,
-        )
+    for model, window in known.models.items():
+        name = f"{backend}/{model}"
+        yield Provider(name=name, backend=backend, model=model, context_limit=window)
 
 
 def _with_facts(provider: Provider, facts: Mapping[tuple[str, str], Provider]) -> Provider:
@@ -435,7 +247,7 @@ def _with_facts(provider: Provider, facts: Mapping[tuple[str, str], Provider]) -
 
 
 def with_served_models(settings: Settings, listings: Mapping[str, ModelListing]) -> Settings:
-    """Windows where no file gives one, and models that nobody wrote down; those come last."""
+    """Add what local servers list: context windows that no file gives, and models that no file names."""
     listings = {
         name: listing
         for name, listing in listings.items()

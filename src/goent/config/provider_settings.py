@@ -1,7 +1,7 @@
-"""Reads `providers.yaml`, and holds the table of backends that everyone knows.
+"""Reads `providers.yaml`, and holds the table of well-known backends.
 
-Ids, models and windows are those of OpenCode's catalogue. What a file says wins over this table.
-Prices are not here: `llm.prices` knows them.
+Ids, models and windows are those of OpenCode's catalogue; a settings file overrides them. Prices come
+from the billing room.
 """
 
 import re
@@ -29,21 +29,14 @@ TASK_TYPES: Final[Mapping[str, str]] = {
 }
 
 
-class KnownModel(Value, frozen=True, kw_only=True):
-    """A model that is worth offering without being asked."""
-
-    name: str
-    context: int
-
-
 class KnownBackend(Value, frozen=True, kw_only=True):
-    """Where a backend answers, and which variables hold its key; the first one set counts."""
+    """Where a backend answers, which variables may hold its key, and its models' context windows."""
 
     id: str
     variables: tuple[str, ...]
     base_url: str
     dialect: Dialect = "openai"
-    models: tuple[KnownModel, ...]
+    models: Mapping[str, int]
 
     def variable(self, environ: Mapping[str, str]) -> str | None:
         return next((name for name in self.variables if environ.get(name)), None)
@@ -55,102 +48,78 @@ _BACKENDS: Final = (
         variables=("ANTHROPIC_API_KEY",),
         base_url="https://api.anthropic.com/v1",
         dialect="anthropic",
-        models=(
-            KnownModel(name="claude-haiku-4-5", context=200_000),
-            KnownModel(name="claude-sonnet-4-5", context=1_000_000),
-            KnownModel(name="claude-sonnet-5", context=1_000_000),
-            KnownModel(name="claude-opus-5-5", context=1_000_000),
-        ),
+        models={
+            "claude-haiku-4-5": 200_000,
+            "claude-sonnet-4-5": 1_000_000,
+            "claude-sonnet-5": 1_000_000,
+            "claude-opus-5-5": 1_000_000,
+        },
     ),
     KnownBackend(
         id="openai",
         variables=("OPENAI_API_KEY",),
         base_url="https://api.openai.com/v1",
-        models=(
-            KnownModel(name="gpt-5-mini", context=400_000),
-            KnownModel(name="gpt-5.3-codex", context=400_000),
-            KnownModel(name="gpt-5.6", context=1_050_000),
-        ),
+        models={"gpt-5-mini": 400_000, "gpt-5.3-codex": 400_000, "gpt-5.6": 1_050_000},
     ),
     KnownBackend(
         id="deepseek",
         variables=("DEEPSEEK_API_KEY",),
         base_url="https://api.deepseek.com",
-        models=(
-            KnownModel(name="deepseek-flash", context=1_000_000),
-            KnownModel(name="deepseek-v4-pro", context=1_000_000),
-        ),
+        models={"deepseek-flash": 1_000_000, "deepseek-v4-pro": 1_000_000},
     ),
     KnownBackend(
         id="moonshotai",
         variables=("MOONSHOT_API_KEY",),
         base_url="https://api.moonshot.ai/v1",
-        models=(
-            KnownModel(name="kimi-k2.6", context=262_144),
-            KnownModel(name="kimi-k2.7-code", context=262_144),
-            KnownModel(name="kimi-k3", context=1_048_576),
-        ),
+        models={"kimi-k2.6": 262_144, "kimi-k2.7-code": 262_144, "kimi-k3": 1_048_576},
     ),
     KnownBackend(
         id="zai",
         variables=("ZHIPU_API_KEY", "ZAI_API_KEY"),
         base_url="https://api.z.ai/api/paas/v4",
-        models=(
-            KnownModel(name="glm-4.7", context=204_800),
-            KnownModel(name="glm-5.3", context=1_000_000),
-            KnownModel(name="glm-5.3-flash", context=1_000_000),
-        ),
+        models={"glm-4.7": 204_800, "glm-5.3": 1_000_000, "glm-5.3-flash": 1_000_000},
     ),
     KnownBackend(
         id="minimax",
         variables=("MINIMAX_API_KEY",),
         base_url="https://api.minimax.io/anthropic/v1",
         dialect="anthropic",
-        models=(KnownModel(name="MiniMax-M3", context=1_000_000),),
+        models={"MiniMax-M3": 1_000_000},
     ),
     KnownBackend(
         id="openrouter",
         variables=("OPENROUTER_API_KEY",),
         base_url="https://openrouter.ai/api/v1",
-        models=(
-            KnownModel(name="anthropic/claude-haiku-4.5", context=200_000),
-            KnownModel(name="anthropic/claude-sonnet-4.5", context=1_000_000),
-            KnownModel(name="moonshotai/kimi-k3", context=1_048_576),
-            KnownModel(name="z-ai/glm-5.3", context=1_310_720),
-        ),
+        models={
+            "anthropic/claude-haiku-4.5": 200_000,
+            "anthropic/claude-sonnet-4.5": 1_000_000,
+            "moonshotai/kimi-k3": 1_048_576,
+            "z-ai/glm-5.3": 1_310_720,
+        },
     ),
     KnownBackend(
         id="groq",
         variables=("GROQ_API_KEY",),
         base_url="https://api.groq.com/openai/v1",
-        models=(
-            KnownModel(name="openai/gpt-oss-120b", context=131_072),
-            KnownModel(name="llama-3.3-70b-versatile", context=131_072),
-        ),
+        models={"openai/gpt-oss-120b": 131_072, "llama-3.3-70b-versatile": 131_072},
     ),
     KnownBackend(
         id="mistral",
         variables=("MISTRAL_API_KEY",),
         base_url="https://api.mistral.ai/v1",
-        models=(
-            KnownModel(name="codestral-latest", context=256_000),
-            KnownModel(name="mistral-large-latest", context=262_144),
-        ),
+        models={"codestral-latest": 256_000, "mistral-large-latest": 262_144},
     ),
     KnownBackend(
         id="xai",
         variables=("XAI_API_KEY",),
         base_url="https://api.x.ai/v1",
-        models=(
-            KnownModel(name="grok-build-0.1", context=256_000),
-            KnownModel(name="grok-4.7", context=500_000),
-        ),
+        models={"grok-build-0.1": 256_000, "grok-4.7": 500_000},
     ),
     KnownBackend(
         id="cerebras",
         variables=("CEREBRAS_API_KEY",),
         base_url="https://api.cerebras.ai/v1",
-        models=(KnownModel(name="gpt-oss-120b", context=131_072),),
+        models={"gpt-oss-120b": 131_072},
     ),
 )
 
@@ -165,12 +134,8 @@ SHORT_NAMES: Final[Mapping[str, tuple[str, str]]] = {
     "deepseek": ("deepseek", "deepseek-v4-pro"),
 }
 
-DEFAULT_SHORT_NAMES: Final = (
-    "sonnet",
-    "glm",
-    "kimi",
-    "deepseek",
-)  # the default where nobody chose one
+# In this order the default, where nobody has chosen one.
+DEFAULT_SHORT_NAMES: Final = ("sonnet", "glm", "kimi", "deepseek")
 
 _BACKEND_ALIASES: Final[Mapping[str, str]] = {"moonshot": "moonshotai"}
 
@@ -180,7 +145,7 @@ def known_backend(backend: str) -> KnownBackend | None:
 
 
 def key_variables(provider: str) -> tuple[str, ...]:
-    """The variables that would bring it: a short name, a backend, or one of its models."""
+    """The variables that may hold the key of a short name, a backend, or one of its models."""
     backend = SHORT_NAMES[provider][0] if provider in SHORT_NAMES else provider.partition("/")[0]
     known = known_backend(backend)
     return known.variables if known else ()
@@ -191,7 +156,7 @@ _PER_MILLION: Final = {"k": Decimal(1000), "m": Decimal(1)}
 
 
 def read_price(fields: SettingsFields) -> Price | None:
-    """USD per million tokens; None where nothing is said."""
+    """USD per million tokens; None where no price is set."""
     spelling = fields.one_of("price", "cost_per_1m_tokens", "cost")
     if spelling == "price":
         return fields.section("price", read_price_table)
@@ -224,7 +189,7 @@ def _old_cost(fields: SettingsFields) -> Price | None:
         return None
     match = _OLD_PRICE.fullmatch(sentence)
     if match is None:
-        fields.note_mistake("cost", f"{sentence!r} is no price such as '$0.01/1M tokens'")
+        fields.note_mistake("cost", f"{sentence!r} is not a price such as '$0.01/1M tokens'")
         return None
     figure, unit = match.groups()
     return _flat_price(Decimal(figure) * _PER_MILLION[unit.lower()])
@@ -233,7 +198,9 @@ def _old_cost(fields: SettingsFields) -> Price | None:
 def _old_price_table(fields: SettingsFields) -> Price | None:
     spelling = fields.one_of("per_1k_tokens", "per_1m_tokens")
     if spelling is None:
-        fields.note_mistake("per_1k_tokens", "is missing; say what a thousand tokens cost, in USD")
+        fields.note_mistake(
+            "per_1k_tokens", "is missing; set the price of a thousand tokens, in USD"
+        )
         return None
     figure = fields.number(spelling, None)
     if figure is None or spelling == "per_1m_tokens":
@@ -260,7 +227,7 @@ class ProviderFileEntry(Value, frozen=True, kw_only=True):
 
 
 class ProvidersFile(Value, frozen=True, kw_only=True):
-    """Entries with mistakes are among them: their names are taken."""
+    """The whole file. Entries with mistakes are included, because their names are taken."""
 
     entries: tuple[ProviderFileEntry, ...] = ()
     defaults: Mapping[str, Mention] = {}
@@ -298,12 +265,12 @@ def _provider_entry(fields: SettingsFields) -> ProviderFileEntry:
 
 
 def _local(fields: SettingsFields, backend: str) -> bool | None:
-    """None: its address decides."""
+    """None where its address decides."""
     if not fields.has("local"):
         return None
     local = fields.flag("local", default=False)
     if local and not fields.has("base_url") and local_server(backend) is None:
-        fields.note_mistake("local", "needs a base_url: say where the server answers")
+        fields.note_mistake("local", "needs a base_url: the address of the server")
     return local
 
 
@@ -318,7 +285,7 @@ def _model(fields: SettingsFields, backend: str) -> str:
         fields.note_mistake(
             "model",
             f"{name!r} is short for {owner}/{model}, which {backend!r} does not serve; "
-            f"name a model of its own, such as {known.models[0].name!r}",
+            f"name a model of its own, such as {next(iter(known.models))!r}",
         )
         return name
     return model

@@ -6,19 +6,12 @@ Later wins: the user's folder, the project's folder, the environment.
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final, Literal
 
 from msgspec.structs import replace
 
-from goent.config.file_syntax import parse_jsonc, parse_yaml
-from goent.config.provider_catalogue import (
-    OpenCodeConfig,
-    OpenCodeReader,
-    ProviderSources,
-    gather_backends,
-    gather_providers,
-    read_logins,
-)
+from goent.config.general_settings import GeneralFile, read_general
+from goent.config.opencode_config import OpenCodeConfig, OpenCodeReader, read_logins
+from goent.config.provider_catalogue import ProviderSources, gather_backends, gather_providers
 from goent.config.provider_settings import (
     DEFAULT_SHORT_NAMES,
     KNOWN_BACKENDS,
@@ -28,205 +21,28 @@ from goent.config.provider_settings import (
     known_backend,
     read_providers,
 )
+from goent.config.routing_file import RuleEntry, read_routing, unreachable_rules
+from goent.config.settings_files import SettingsFiles
 from goent.config.settings_tree import (
     Mention,
-    Node,
     Problems,
-    Scalar,
     SettingPlace,
-    Table,
-    merge_tables,
     read_table,
     suggestion,
 )
-from goent.config.trust_records import read_approvals, record_path
-from goent.config.trusted_settings import sift_general, sift_providers
-from goent.config.yaml_settings import (
-    GeneralFile,
-    RuleEntry,
-    read_general,
-    read_routing,
-    unreachable_rules,
-)
+from goent.config.trust_records import record_path
 from goent.domain.errors import ConfigError, RulesMistaken
 from goent.domain.settings import Act, Backend, OwnAgentSettings, Settings
 from goent.domain.types import Provider, Value
-from goent.system.plain_files import NotPlainFile, read_plain_text
 from goent.system.project_folders import (
-    UnsafeFolder,
-    check_unshared,
     config_dir,
     home_dir,
     ownership_stamp,
 )
 
-MAX_SETTINGS_BYTES: Final = 4_000_000
-ENVIRONMENT_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
-    "GOENT_OPENCODE": ("opencode", "command"),
-    "GOENT_PROFILE": ("opencode", "profile"),
-    "GOENT_DEFAULT_PROVIDER": ("default_provider",),
-}
-
-
-class SettingsTrees(Value, frozen=True, kw_only=True):
-    """The YAML files of all layers. Rules are not merged: the latest file that has any rules.
-
-    `acts` are what the project's files would do; `withheld`, which of it nobody has allowed: that
-    is left out of the tables.
-    """
-
-    general: Table
-    providers: Table
-    routing: tuple[Table, ...]
-    acts: tuple[Act, ...] = ()
-    withheld: tuple[Act, ...] = ()
-
-
-class SettingsFiles:
-    """Reads what is there, and remembers what it read."""
-
-    def __init__(self, project: Path, environ: Mapping[str, str], problems: Problems) -> None:
-        self._project = project
-        self._home = home_dir(environ)
-        self._environ = environ
-        self._problems = problems
-        self.read_paths: list[Path] = []
-
-    def read_trees(self) -> SettingsTrees:
-        general = Table(place=SettingPlace(file="config.yaml"))
-        providers = Table(place=SettingPlace(file="providers.yaml"))
-        routing: list[Table] = []
-        folders = (config_dir(self._environ), self._project / ".goent")
-        acts, withheld = list[Act](), list[Act]()
-        for layer, folder in enumerate(folders):
-            inside = self._project if layer else None
-            if inside and not self._check_own(
-                folder, SettingPlace(file=self.display_path(folder), layer=layer)
-            ):
-                continue
-            models = self.parse(folder / "providers.yaml", "yaml", layer, inside=inside)
-            own = self.parse(folder / "config.yaml", "yaml", layer, inside=inside)
-            rest = merge_tables(_general_part(models), _profile_part(own))
-            rest = merge_tables(rest, _without_keys(own, "profile"))
-            models = _without_keys(models, "budget", "opencode_config_path")
-            if inside:
-                approved = read_approvals(inside, self._environ)
-                sifted = (
-                    sift_providers(models, providers, approved),
-                    sift_general(rest, general, inside, approved),
-                )
-                models, rest = (each.table for each in sifted)
-                acts += [act for each in sifted for act in each.acts]
-                withheld += [act for each in sifted for act in each.withheld]
-            general = merge_tables(general, rest)
-            providers = merge_tables(providers, models)
-            routing.append(self.parse(folder / "routing.yaml", "yaml", layer, inside=inside))
-        general = merge_tables(general, _from_environment(self._environ, len(folders)))
-        self.read_paths += [self._project / name for name in _act_files(acts)]
-        return SettingsTrees(
-            general=general,
-            providers=providers,
-            routing=tuple(routing),
-            acts=tuple(acts),
-            withheld=tuple(withheld),
-        )
-
-    def parse(
-        self,
-        path: Path,
-        format_: Literal["yaml", "jsonc"],
-        layer: int = 0,
-        *,
-        inside: Path | None = None,
-    ) -> Table:
-        """The file as a tree; an empty one where it does not exist.
-
-        `inside` is the project that the file is part of: then it must be the user's own, and no
-        link that leads out.
-        """
-        root = SettingPlace(file=self.display_path(path), layer=layer)
-        text = self._text(path, root, inside)
-        if text is None:
-            return Table(place=root)
-        self.read_paths.append(path)
-        parse = parse_yaml if format_ == "yaml" else parse_jsonc
-        return parse(text, root, self._problems)
-
-    def display_path(self, path: Path) -> str:
-        """The path as a message names it."""
-        if path.is_relative_to(self._project):
-            return str(path.relative_to(self._project))
-        if path.is_relative_to(self._home):
-            return f"~/{path.relative_to(self._home)}"
-        return str(path)
-
-    def _check_own(self, path: Path, place: SettingPlace) -> bool:
-        try:
-            check_unshared(path, self._project)
-        except UnsafeFolder as error:
-            self._problems.note_unreadable(place, str(error))
-            return False
-        return True
-
-    def _text(self, path: Path, root: SettingPlace, inside: Path | None) -> str | None:
-        try:
-            text = read_plain_text(path, MAX_SETTINGS_BYTES, inside=inside)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except NotPlainFile as error:
-            self._problems.note_unreadable(root, error.why)
-        except OSError as error:
-            self._problems.note_unreadable(root, f"cannot be read: {error.strerror}")
-        except UnicodeDecodeError as error:
-            self._problems.note_unreadable(root, f"is no UTF-8 text (byte {error.start})")
-        else:
-            return text if inside is None or self._check_own(path, root) else None
-        return None
-
-
-def _act_files(acts: Iterable[Act]) -> Iterable[str]:
-    """Files that acts are made of: when one changes, what was allowed has to be looked at again."""
-    return (part.name for act in acts for part in act.materials if part.name != act.key)
-
-
-def _general_part(providers: Table) -> Table:
-    """`budget` and `opencode_config_path` may stand in `providers.yaml`; they mean the same."""
-    entries: dict[str, Node] = {}
-    if "budget" in providers.entries:
-        entries["budget"] = providers.entries["budget"]
-    if path := providers.entries.get("opencode_config_path"):
-        entries["opencode"] = Table(place=path.place, entries={"config_path": path})
-    return Table(place=providers.place, entries=entries)
-
-
-def _profile_part(general: Table) -> Table:
-    profile = general.entries.get("profile")
-    if profile is None:
-        return Table(place=general.place)
-    opencode = Table(place=profile.place, entries={"profile": profile})
-    return Table(place=general.place, entries={"opencode": opencode})
-
-
-def _without_keys(table: Table, *keys: str) -> Table:
-    kept = {key: node for key, node in table.entries.items() if key not in keys}
-    return Table(place=table.place, entries=kept)
-
-
-def _from_environment(environ: Mapping[str, str], layer: int) -> Table:
-    tree = Table(place=SettingPlace(file="environment", layer=layer))
-    for variable, path in ENVIRONMENT_SETTINGS.items():
-        if value := environ.get(variable):
-            place = SettingPlace(file="environment", key=variable, layer=layer)
-            node: Node = Scalar(place=place, kind="text", text=value)
-            for key in reversed(path):
-                node = Table(place=place, entries={key: node})
-            assert isinstance(node, Table)
-            tree = merge_tables(tree, node)
-    return tree
-
 
 class _RawSettings(Value, frozen=True, kw_only=True):
-    """All files, each by itself; what they say about one another is not checked yet."""
+    """All files, each read by itself; references between them are not checked yet."""
 
     general: GeneralFile
     providers: ProvidersFile
@@ -307,7 +123,7 @@ def _opencode_path(
     path = home / named.name[2:] if named.name.startswith("~/") else project / named.name
     if _is_file(path):
         return path
-    # OpenCode would go on without it, and then know none of the models.
+    # OpenCode would continue without it, knowing none of the models.
     problems.note_unreadable(named.place, f"there is no file {named.name!r}; correct the path")
     return None
 
@@ -315,14 +131,14 @@ def _opencode_path(
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # a name that is too long, a folder that is closed to us
+    except OSError:  # a name that is too long, an unreadable folder
         return False
 
 
 def _wanted_models(
     read: _RawSettings, backends: Mapping[str, Backend]
 ) -> Iterator[tuple[str, str]]:
-    """Models that nobody lists and somebody names: `backend/model`, or a rule's two fields."""
+    """Models that no source lists but settings name: as `backend/model`, or in a rule's two fields."""
     names = [mention.name for mention in _provider_mentions(read)]
     for name in (*names, read.opencode.model or ""):
         backend, slash, model = name.partition("/")
@@ -360,13 +176,13 @@ def _check_names(
         if agent in backends:
             message = f"{agent!r} is a backend of models already; give the agent another name"
             problems.note(place, message)
-    # A team's rules may name a well-known provider that this user holds no key for.
+    # A team's rules may name a well-known provider for which this user has no key.
     routable = (*names, *backends, *read.general.agents, *KNOWN_BACKENDS, *SHORT_NAMES)
     _note_unknown((rule.provider for rule in read.rules if rule.provider), routable, problems)
 
 
 def _unavailable_mentions(read: _RawSettings, providers: Iterable[Provider]) -> Iterator[Mention]:
-    """Providers that others have and this user has not: a team's files name them all the same."""
+    """Mentions of providers that this user lacks: a team's files name them for those who have them."""
     names = {*(provider.name for provider in providers), *read.withheld_names}
     for mention in _provider_mentions(read):
         if mention.name not in names and ("/" in mention.name or key_variables(mention.name)):
@@ -448,17 +264,19 @@ def _build_settings(
 
 
 def _relative_to_home(path: str) -> str:
-    """A path as written: `~/x` and `x` are in the user's home."""
+    """A path without `~/`: relative paths are relative to the user's home."""
     return path.removeprefix("~/").removeprefix("~") if path.startswith("~") else path
 
 
 def _usual_key_variables(backends: Mapping[str, Backend]) -> tuple[str, ...]:
     """Variables that hold keys by convention, except where OpenCode itself has to find them."""
     direct = {
-        known for name, b in backends.items() if not b.base_url and (known := known_backend(name))
+        known.id
+        for name, b in backends.items()
+        if not b.base_url and (known := known_backend(name))
     }
     return tuple(
-        v for known in KNOWN_BACKENDS.values() if known not in direct for v in known.variables
+        v for name, known in KNOWN_BACKENDS.items() if name not in direct for v in known.variables
     )
 
 
@@ -492,7 +310,7 @@ log = logging.getLogger(__name__)
 
 
 class LiveSettings:
-    """One project's settings, kept current."""
+    """One project's settings, reloaded when a file changes."""
 
     def __init__(self, project: Path) -> None:
         self._project = project
@@ -501,19 +319,19 @@ class LiveSettings:
         self.error: ConfigError | None = None
 
     def current(self, environ: Mapping[str, str]) -> Settings:
-        """The settings; while a file has a mistake the last good ones, if there were any."""
+        """The settings; while a file has a mistake, the last valid ones, if there are any."""
         if self._current_stamp(environ) != self._stamp:
             self._load(environ)
-            self._stamp = self._current_stamp(environ)  # by the files that are read now
+            self._stamp = self._current_stamp(environ)  # of the files that are now read
         if self._last_good is None:
-            assert self.error, "either loads, or says why not"
+            assert self.error, "loading either succeeds or sets the error"
             raise self.error
         return self._last_good
 
     def check(self, environ: Mapping[str, str]) -> None:
-        """Raise the mistake that a file has now, even if older settings still hold.
+        """Raise the mistake that a file has now, even if older settings are still in force.
 
-        One in the rules alone is no reason to stop: where a task goes, the last good ones say.
+        A mistake in the routing rules alone is not raised: the last valid rules are used.
         """
         self.current(environ)
         if self.error and not isinstance(self.error, RulesMistaken):
@@ -533,7 +351,7 @@ class LiveSettings:
         return hash(frozenset(environ.items())), tuple(map(_file_state, paths)), whose
 
     def _watched_paths(self, environ: Mapping[str, str]) -> Iterable[Path]:
-        """Files that may appear, as well as those that are there."""
+        """Files that exist, and files that may be created."""
         own = config_dir(environ)
         for folder in (own, self._project / ".goent"):
             yield from (folder / name for name in SETTINGS_FILES)
@@ -543,7 +361,7 @@ class LiveSettings:
 
 
 def _file_state(path: Path) -> tuple[int, int, int] | None:
-    """Something that changes with the file, also if whoever changes it sets its times back."""
+    """Changes with the file, even if its modification time is set back."""
     try:
         info = path.stat()
     except OSError:

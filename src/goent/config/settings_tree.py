@@ -1,29 +1,25 @@
-"""The tree of a settings file: values with their places, read by name and type, and mistakes.
+"""The tree of a settings file: values with their places, read by name and type.
 
-A mistake is noted and the default stands in, so that one pass finds them all.
+A mistake is collected and the default used instead, so that one pass finds all mistakes.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from decimal import Decimal
-from difflib import get_close_matches
 from pathlib import PurePath
-from typing import Final, Literal, TypeAlias, TypeGuard, TypeVar, overload
+from typing import Final, Literal, TypeAlias, TypeVar, overload
 from urllib.parse import urlsplit
 
-import msgspec
-
 from goent.domain.errors import ConfigError, RulesMistaken
+from goent.domain.input_mistakes import quote_value, suggestion
 from goent.domain.types import Value
 
-QUOTED_CHARS: Final = 60  # characters of a value that a message repeats
-MAX_LISTED_NAMES: Final = 16  # names that a message offers
 RULES_FILE: Final = "routing.yaml"
 TRUE_WORDS: Final = frozenset({"true", "yes", "on"})
 
 
 class SettingPlace(Value, frozen=True, kw_only=True):
-    """Where something was said. A higher `layer` overrides a lower one."""
+    """The place of a value in a file. A higher `layer` overrides a lower one."""
 
     file: str
     line: int = 0
@@ -37,12 +33,8 @@ class SettingPlace(Value, frozen=True, kw_only=True):
     def entry(self, key: str, line: int | None = None) -> "SettingPlace":
         """The place of an entry of the table at this place."""
         joined = f"{self.key}.{key}" if self.key and not key.startswith("[") else self.key + key
-        return SettingPlace(
-            file=self.file,
-            line=self.line if line is None else line,
-            key=joined,
-            layer=self.layer,
-        )
+        line = self.line if line is None else line
+        return SettingPlace(file=self.file, line=line, key=joined, layer=self.layer)
 
 
 class Scalar(Value, frozen=True, kw_only=True):
@@ -54,7 +46,7 @@ class Scalar(Value, frozen=True, kw_only=True):
 
     @property
     def is_true(self) -> bool:
-        """What it says where a flag is read."""
+        """Its value as a flag."""
         return self.text.lower() in TRUE_WORDS
 
 
@@ -66,7 +58,7 @@ class Items(Value, frozen=True, kw_only=True):
 
 
 class Table(Value, frozen=True, kw_only=True):
-    """Names and what they stand for, in the order of the file."""
+    """Entries by name, in the order of the file."""
 
     place: SettingPlace
     entries: Mapping[str, "Node"] = {}
@@ -76,9 +68,9 @@ Node: TypeAlias = Scalar | Items | Table
 
 
 def merge_nodes(earlier: Node, later: Node) -> Node:
-    """Tables are merged key by key; of anything else the later one stands.
+    """Tables are merged key by key; of anything else the later value counts.
 
-    `null` says nothing of a table: what an earlier file has in it stays.
+    `null` for a table leaves the earlier table as it is.
     """
     if isinstance(earlier, Table) and isinstance(later, Table):
         return merge_tables(earlier, later)
@@ -101,12 +93,11 @@ def describe_node(node: Node) -> str:
         return "a table"
     if isinstance(node, Items):
         return "a list"
-    text = node.text if len(node.text) <= QUOTED_CHARS else node.text[: QUOTED_CHARS - 1] + "…"
-    return repr(text) if node.kind == "text" else text or "nothing"
+    return quote_value(node.text) if node.kind == "text" else node.text or "nothing"
 
 
 class Problems:
-    """Every mistake of every file, told at once."""
+    """The mistakes of all files, collected to be reported together."""
 
     def __init__(self) -> None:
         self._found: dict[str, SettingPlace] = {}
@@ -120,28 +111,17 @@ class Problems:
         self._found.setdefault(f"{place}: {message}", place)
 
     def note_unreadable(self, place: SettingPlace, message: str) -> None:
-        """A whole file is missing from the picture: what others say about it cannot be judged."""
+        """A whole file could not be read, so references to what it defines cannot be checked."""
         self.unreadable = True
         self.note(place, message)
 
     def raise_all(self) -> None:
-        """Raise all that was noted, one line each."""
+        """Raise everything that was noted, one line each."""
         if self._found:
             ordered = sorted(self._found.items(), key=lambda found: (found[1].file, found[1].line))
             rules = all(PurePath(place.file).name == RULES_FILE for place in self._found.values())
             kind = RulesMistaken if rules else ConfigError
             raise kind("\n".join(line for line, _ in ordered))
-
-
-def suggestion(word: str, known: Mapping[str, object] | tuple[str, ...]) -> str:
-    """The remedy for a name that does not exist."""
-    close = get_close_matches(word, known, n=1)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    if not known:
-        return "there is none"
-    more = ", …" if len(known) > MAX_LISTED_NAMES else ""
-    return f"one of {', '.join(list(known)[:MAX_LISTED_NAMES])}{more}"
 
 
 T = TypeVar("T")
@@ -155,12 +135,12 @@ TextCheck = Callable[[str], str | None]
 
 
 def empty_reason(text: str) -> str | None:
-    """Why a text is not taken, if nothing is in it."""
+    """Why a blank text is refused; None for any other."""
     return None if text.strip() else "must not be empty"
 
 
 class Mention(Value, frozen=True, kw_only=True):
-    """A name that stands for something defined elsewhere, and where it was used."""
+    """A name that refers to something defined elsewhere, and where it is used."""
 
     name: str
     place: SettingPlace
@@ -174,7 +154,7 @@ def read_table(
     name: str = "",
     strict: bool = True,
 ) -> T:
-    """What `read` makes of a table; if `strict`, an entry that it does not ask for is a mistake."""
+    """What `read` makes of a table; if `strict`, an entry that it does not read is a mistake."""
     fields = SettingsFields(table, problems, name=name, strict=strict)
     value = read(fields)
     if strict:
@@ -205,14 +185,16 @@ class SettingsFields:
         self.problems.note(node.place if node else self.place.entry(key), message)
 
     def has(self, key: str) -> bool:
-        return self._node(key) is not None
+        return self.node(key) is not None
 
     def node(self, key: str) -> Node | None:
-        """What stands there, whatever it is."""
-        return self._node(key)
+        """The value, whatever its kind; None if there is none, or `null`."""
+        self._read_keys[key] = None
+        node = self._table.entries.get(key)
+        return None if isinstance(node, Scalar) and node.kind == "null" else node
 
     def shape(self, key: str) -> Literal["value", "list", "table"] | None:
-        node = self._node(key)
+        node = self.node(key)
         if node is None or isinstance(node, Scalar):
             return "value" if node else None
         return "list" if isinstance(node, Items) else "table"
@@ -222,7 +204,7 @@ class SettingsFields:
         return mention.name if mention else default
 
     def required_text(self, key: str, remedy: str) -> str:
-        """A text without which the table makes no sense."""
+        """A text that must be there."""
         if not self.has(key):
             self.note_mistake(key, f"is missing; {remedy}")
         return self.text(key, "")
@@ -232,8 +214,8 @@ class SettingsFields:
         return self._as_mention(scalar) if scalar else None
 
     def mentions(self, key: str, refused: TextCheck = empty_reason) -> tuple[Mention, ...]:
-        """A list of texts; a single one may stand without brackets. `refused` tells why one is not taken."""
-        node = self._node(key)
+        """A list of texts, or a single text; `refused` gives the reason why one is not accepted."""
+        node = self.node(key)
         nodes = node.items if isinstance(node, Items) else (node,) if node else ()
         named: list[Mention] = []
         for item in nodes:
@@ -295,10 +277,8 @@ class SettingsFields:
     def choice(
         self, key: str, options: tuple[ChoiceT, ...], default: ChoiceT | None
     ) -> ChoiceT | None:
-        node = self._node(key)
-        written = (
-            node.text if isinstance(node, Scalar) else None
-        )  # YAML takes off for a truth value
+        node = self.node(key)
+        written = node.text if isinstance(node, Scalar) else None  # YAML reads `off` as a boolean
         for option in options:
             if option == written:
                 return option
@@ -310,16 +290,16 @@ class SettingsFields:
         return default
 
     def one_of(self, *keys: str) -> str | None:
-        """Which of several spellings is used: the one of the latest file."""
-        used = [(key, node.place.layer) for key in keys if (node := self._node(key))]
+        """The one of several spellings that is used, in the latest file."""
+        used = [(key, node.place.layer) for key in keys if (node := self.node(key))]
         latest = [key for key, layer in used if layer == max(layer for _, layer in used)]
         if len(latest) > 1:
             self.note_mistake(latest[1], f"{latest[0]!r} says the same; keep one of them")
         return latest[0] if latest else None
 
     def section(self, key: str, read: Callable[["SettingsFields"], T]) -> T:
-        """A table inside this one, read as a whole; an empty one where it is not there."""
-        node = self._node(key)
+        """A table inside this one; an empty one where it is missing."""
+        node = self.node(key)
         if node is not None and not isinstance(node, Table):
             self.note_mistake(key, f"expected a table, not {describe_node(node)}")
         if not isinstance(node, Table):
@@ -338,7 +318,7 @@ class SettingsFields:
 
     def rows(self, key: str, read: Callable[["SettingsFields"], T | None]) -> tuple[T, ...]:
         """A list of tables, in order."""
-        node = self._node(key)
+        node = self.node(key)
         if node is not None and not isinstance(node, Items):
             self.note_mistake(key, f"expected a list, not {describe_node(node)}")
         found: list[T | None] = []
@@ -350,18 +330,13 @@ class SettingsFields:
         return tuple(value for value in found if value is not None)
 
     def note_unknown(self) -> None:
-        """What nobody has asked for by now is a mistake."""
+        """Entries that have not been read by now are mistakes."""
         for key in self.keys:
             if key not in self._read_keys:
-                self.note_mistake(key, f"unknown setting; {suggestion(key, self._read_keys)}")
-
-    def _node(self, key: str) -> Node | None:
-        self._read_keys[key] = None
-        node = self._table.entries.get(key)
-        return None if isinstance(node, Scalar) and node.kind == "null" else node
+                self.note_mistake(key, f"unknown key; {suggestion(key, self._read_keys)}")
 
     def _scalar(self, key: str, expected: str) -> Scalar | None:
-        node = self._node(key)
+        node = self.node(key)
         if node is None or isinstance(node, Scalar):
             return node
         self.note_mistake(key, f"expected {expected}, not {describe_node(node)}")
@@ -369,7 +344,7 @@ class SettingsFields:
 
     def _as_mention(self, scalar: Scalar, refused: TextCheck = empty_reason) -> Mention | None:
         if scalar.kind in {"bool", "null"}:
-            message = f"expected text, not {describe_node(scalar)}; quotes make it one"
+            message = f"expected text, not {describe_node(scalar)}; put it in quotes"
             self.problems.note(scalar.place, message)
         elif reason := refused(scalar.text):
             if self._strict:
@@ -389,13 +364,13 @@ def read_url(fields: SettingsFields, key: str) -> Mention | None:
     except ValueError:
         fits = False
     if not fits:
-        fields.note_mistake(key, f"{url.name!r} is no URL such as https://host/v1")
+        fields.note_mistake(key, f"{url.name!r} is not a URL such as https://host/v1")
         return None
     return Mention(name=url.name.rstrip("/"), place=url.place)
 
 
 def read_variable(fields: SettingsFields, key: str) -> Mention | None:
-    """The name of an environment variable. Anything else may be a key: it is not quoted."""
+    """The name of an environment variable. Anything else may be a secret, so it is not quoted."""
     variable = fields.mention(key)
     if variable is None or VARIABLE_NAME.fullmatch(variable.name):
         return variable
@@ -403,109 +378,3 @@ def read_variable(fields: SettingsFields, key: str) -> Mention | None:
         key, "expected the name of a variable, such as MY_API_KEY, not the key itself"
     )
     return None
-
-
-_KIND_WORDS: Final[Mapping[str, str]] = {
-    "str": "text",
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "array": "a list",
-    "object": "a table",
-    "null": "nothing",
-}
-_ERROR_PLACE: Final = re.compile(
-    r"(?P<words>.*?)(?: - at (?:`key` in )?`\$(?P<path>.*)`)?", re.DOTALL
-)
-_KIND_ERROR: Final = re.compile(r"Expected `([\w |]+)`, got `(\w+)`")
-_BOUND_ERROR: Final = re.compile(r"Expected `\w+` (<=|>=|<|>) (\S+)")
-_BOUND_WORDS: Final[Mapping[str, str]] = {
-    "<=": "at most",
-    ">=": "at least",
-    "<": "less than",
-    ">": "more than",
-}
-_ENUM_ERROR: Final = re.compile(r"Invalid enum value '(.*)'")
-_FIELD_ERROR: Final = re.compile(r"Object (missing required|contains unknown) field `(.*)`")
-_PATH_STEP: Final = re.compile(r"\[\.\.\.\]|\[(\d+)\]|\.([^.\[]+)")
-_ANY_ENTRY: Final = "[...]"  # of a table: the library does not say which
-
-
-def describe_validation_error(error: msgspec.ValidationError, value: object) -> tuple[str, str]:
-    """Where in `value` it is, such as `.env.A` or `[0]`, and why it does not fit."""
-    found = _ERROR_PLACE.fullmatch(str(error))
-    words, told = (found["words"], found["path"] or "") if found else (str(error), "")
-    kind, unknown = _KIND_ERROR.fullmatch(words), _ENUM_ERROR.fullmatch(words)
-
-    def is_odd(part: object) -> bool:
-        return _kind_of(part) == kind[2] if kind else bool(unknown and part == unknown[1])
-
-    path, part = _follow_path(value, told, is_odd)
-    if kind:
-        options = [_KIND_WORDS.get(name, name) for name in kind[1].split(" | ") if name != "null"]
-        return path, f"expected {' or '.join(options) or 'nothing'}, not {quote_value(part)}"
-    if unknown:
-        return path, f"unknown value {quote_value(unknown[1])}"
-    if bound := _BOUND_ERROR.fullmatch(words):
-        limit = bound[2].removesuffix(".0")
-        return path, f"must be {_BOUND_WORDS[bound[1]]} {limit}, not {quote_value(part)}"
-    if field := _FIELD_ERROR.fullmatch(words):
-        missing = field[1] == "missing required"
-        return f"{path}.{field[2]}", "is missing" if missing else "unknown setting"
-    return path, f"{words[:1].lower()}{words[1:]}".replace("`", "")
-
-
-def quote_value(value: object) -> str:
-    """The value as a message repeats it."""
-    match value:
-        case None:
-            return "nothing"
-        case bool():
-            return "true" if value else "false"
-        case str():
-            return repr(value if len(value) <= QUOTED_CHARS else value[: QUOTED_CHARS - 1] + "…")
-        case Mapping():
-            return "a table"
-        case Sequence():
-            return "a list"
-        case _:
-            return str(value)
-
-
-def _follow_path(value: object, told: str, is_odd: Callable[[object], bool]) -> tuple[str, object]:
-    """The path as far as it is known, with the name of the odd entry of a table, and what stands there."""
-    path = ""
-    for step in _PATH_STEP.finditer(told):
-        if _is_table(value):
-            odd = (key for key, part in value.items() if is_odd(part))
-            name = next(odd, None) if step[0] == _ANY_ENTRY else step[2]
-            if name is None:
-                break
-            value, path = value.get(name), f"{path}.{name}"
-        elif _is_list(value) and step[1] and int(step[1]) < len(value):
-            value, path = value[int(step[1])], path + step[0]
-        else:
-            return path + step[0], value
-    return path, value
-
-
-def _is_table(value: object) -> TypeGuard[Mapping[object, object]]:
-    return isinstance(value, Mapping)
-
-
-def _is_list(value: object) -> TypeGuard[Sequence[object]]:
-    return isinstance(value, list | tuple)
-
-
-def _kind_of(value: object) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "bool"
-        case Mapping():
-            return "object"
-        case list() | tuple():
-            return "array"
-        case _:
-            return type(value).__name__

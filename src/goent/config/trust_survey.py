@@ -1,10 +1,10 @@
 """Lists everything in a project's settings and OpenCode files that needs the user's approval.
 
-OpenCode walks from a worker's directory up. A part of it heeds no switch: whatever lies in
-`.opencode/plugin` and `.opencode/plugins`, and what an `opencode.json` names as a plugin, is imported
-and run wherever OpenCode starts. The rest (agents, commands, tools, MCP servers) is followed only
-with `opencode.project_config`. Where OpenCode stops going up, a repository can bend, so we look up to
-the root; the user's own home and OpenCode's own configuration are theirs.
+OpenCode searches from a worker's directory upwards. No switch turns off plugins: whatever lies in
+`.opencode/plugin` and `.opencode/plugins`, or is named as a plugin in an `opencode.json`, is imported
+and run wherever OpenCode starts. The rest (agents, commands, tools, MCP servers) is followed only with
+`opencode.project_config`. A repository can influence where OpenCode stops searching, so go-ent looks up
+to the root, leaving out the user's own home and OpenCode's own configuration.
 """
 
 import os
@@ -15,20 +15,19 @@ from typing import Final
 from urllib.parse import unquote
 
 from goent.config.file_syntax import parse_jsonc
-from goent.config.settings_loader import SettingsFiles, load_settings
+from goent.config.settings_files import SettingsFiles
+from goent.config.settings_loader import load_settings
 from goent.config.settings_tree import Items, Node, Problems, Scalar, SettingPlace, Table
-from goent.config.trust_records import (
+from goent.config.trust_materials import (
     MAX_FILE_BYTES,
     UnreadableMaterial,
     file_material,
     folder_materials,
-    grant,
     import_materials,
     module_files,
-    read_approvals,
-    read_record,
     setting_material,
 )
+from goent.config.trust_records import grant, read_approvals, read_record
 from goent.domain.errors import ConfigError, NotTrusted
 from goent.domain.settings import Act, list_places, make_act
 from goent.system.plain_files import NotPlainFile, read_plain_text
@@ -37,7 +36,7 @@ from goent.system.project_folders import UnsafeFolder, check_unshared, find_proj
 OPENCODE_FOLDER: Final = ".opencode"
 OPENCODE_CONFIG_FILES: Final = ("opencode.json", "opencode.jsonc")
 PLUGIN_KEYS: Final = ("plugin", "plugins")
-# Settings that start nothing and fetch nothing. Anything else may, now or in a later OpenCode.
+# Settings that start and fetch nothing. Any other setting may, now or in a later OpenCode.
 HARMLESS_KEYS: Final = frozenset(
     {
         *("$schema", "agent", "agents", "attachments", "autoupdate", "command", "commands"),
@@ -52,9 +51,9 @@ INSTALLED_FOLDERS: Final = frozenset({"node_modules", ".git"})
 
 
 def opencode_acts(folder: Path, environ: Mapping[str, str], *, whole: bool) -> tuple[Act, ...]:
-    """Of the folder and those above it; `whole`: also what a switch turns off.
+    """What OpenCode would do in the folder; `whole` includes what `project_config` turns on.
 
-    Raises `UnsafeFolder` for files that somebody else could have put there.
+    Raises `UnsafeFolder` for files that another user could have put there.
     """
     return tuple(
         found
@@ -177,7 +176,7 @@ def _acts_text(acting: Mapping[str, Node], plugins: list[str]) -> str:
 
 
 def _plugin_names(node: Node | None) -> Iterator[str]:
-    """Every text in the entry: a plugin may be named alone, or with its options."""
+    """Every text in the entry: a plugin may have options beside its name."""
     if isinstance(node, Scalar):
         yield node.text
     elif isinstance(node, Items):
@@ -189,7 +188,7 @@ def _plugin_names(node: Node | None) -> Iterator[str]:
 
 
 def _local_plugin_files(name: str, folder: Path) -> Iterator[Path]:
-    """The files that are imported for a plugin of that name, if it is no package of a registry."""
+    """The files that are imported for a plugin of that name, unless it is a package of a registry."""
     _, is_file, after = name.partition("file:")
     path = unquote(after.removeprefix("//")) if is_file else name
     return module_files(str(folder / path))
@@ -209,7 +208,7 @@ PROJECT_CONFIG = "opencode.project_config"
 
 
 def find_acts(project: Path, environ: Mapping[str, str], *below: Path) -> tuple[Act, ...]:
-    """What the project's settings and OpenCode's own files in it would do. A mistake hides nothing.
+    """What the project's settings and OpenCode files would do, also if a file has mistakes.
 
     `below` are further folders that OpenCode is to work in. Raises `UnsafeFolder`.
     """
@@ -226,12 +225,12 @@ def find_acts(project: Path, environ: Mapping[str, str], *below: Path) -> tuple[
 
 
 def trust_everything(project: Path, environ: Mapping[str, str]) -> None:
-    """Say yes to everything there: for files that go-ent itself, or the caller, has just written."""
+    """Approve everything: for files that go-ent itself, or the caller, has just written."""
     grant(project, environ, find_acts(project, environ))
 
 
 def trust_starter(project: Path, environ: Mapping[str, str], written: Collection[Path]) -> None:
-    """Say yes to the files that `go-ent init` has written, and to nothing that was there before."""
+    """Approve the files that `go-ent init` has written, and nothing that was there before."""
     names = {str(path.relative_to(project)) for path in written}
     record = read_record(project, environ)
     new = [act for act in find_acts(project, environ) if act.file in names]
@@ -246,10 +245,10 @@ def check_opencode_trust(
     whole: bool,
     more: tuple[Act, ...] = (),
 ) -> None:
-    """Raise `NotTrusted` if OpenCode would run something in the folder that nobody has allowed.
+    """Raise `NotTrusted` if OpenCode would run something in the folder that is not approved.
 
-    `more` is what else it would make run there. A folder may be in a project of its own, inside the
-    other: what the user allowed for either is allowed.
+    `more` is what else would run there. The folder may be a project of its own inside the other: an
+    approval for either is enough.
     """
     try:
         acts = (*opencode_acts(folder, environ, whole=whole), *more)

@@ -1,8 +1,8 @@
 """Sifts a project's settings: what holds immediately, and what waits for the user's approval.
 
-What only chooses among the user's own models, or makes things tighter, holds at once: rules of
-routing, names, limits, smaller budgets, stricter permissions. What starts a program, sends something
-to an address, names a variable, widens a permission or raises a budget waits for a person's yes.
+Settings that only choose among the user's own models, or tighten something, apply immediately:
+routing rules, names, limits, smaller budgets, stricter permissions. Settings that start a program, send
+data to an address, name a variable, widen a permission or raise a budget wait for approval.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,13 +12,13 @@ from typing import Final
 
 from goent.config.provider_settings import known_backend
 from goent.config.settings_tree import Items, Node, Scalar, Table
-from goent.config.trust_records import (
-    Approvals,
+from goent.config.trust_materials import (
     UnreadableMaterial,
     named_file_materials,
     plain_values,
     setting_material,
 )
+from goent.config.trust_records import Approvals
 from goent.domain.local_servers import local_server
 from goent.domain.settings import Act, ActKind, Material, make_act
 from goent.domain.types import Value
@@ -84,26 +84,24 @@ def with_entries(table: Table, key: str, more: Table) -> Table:
 
 
 PRESETS_BY_WIDTH: Final = ("readonly", "ask", "edit", "auto")  # from the narrowest
-WIDEST_UNAPPROVED_PRESET: Final = (
-    "ask"  # what the project may choose where the user has chosen nothing
-)
-# Where workers ask before they edit, if nothing else is said.
+WIDEST_UNAPPROVED_PRESET: Final = "ask"  # for the project, if the user has chosen none
+# Where workers ask before they edit, unless a preset is set.
 ASKING_ISOLATIONS: Final = ("auto", "shared", "dedicated")
 ADDRESS_KEYS: Final = ("base_url", "api_key_env", "local")
 SERVER_KEYS: Final = ("serve_url", "serve_password_env")
-PRICE_KEYS: Final = ("price", "cost_per_1m_tokens", "cost")  # one spelling of today, and older ones
+PRICE_KEYS: Final = ("price", "cost_per_1m_tokens", "cost")  # today's spelling, and older ones
 BUDGET_KEYS: Final = ("per_task", "per_day", "per_project")
 
 
 class _Proposal(Value, frozen=True, kw_only=True):
-    """An act, and the settings that are left out while it is not allowed."""
+    """An act, and the settings that are left out until it is approved."""
 
     act: Act
     settings: tuple[KeyPath, ...]
 
 
 class SiftedSettings(Value, frozen=True, kw_only=True):
-    """What holds of a file, and what of it waits; `acts` are all, waiting or not."""
+    """The settings of a file that apply; `withheld` are those of all `acts` that wait for approval."""
 
     table: Table
     acts: tuple[Act, ...] = ()
@@ -111,7 +109,7 @@ class SiftedSettings(Value, frozen=True, kw_only=True):
 
 
 def sift_general(own: Table, users: Table, project: Path, approved: Approvals) -> SiftedSettings:
-    """`own` is what the project says, `users` what the user's own file says."""
+    """Sift `config.yaml`: `own` is the project's file, `users` the user's."""
     sifted = _sift(own, _general_proposals(own, users, project), approved)
     if any(each.key == "permissions.rules" for each in sifted.withheld):
         rules = _with_denials(own, users)
@@ -122,7 +120,7 @@ def sift_general(own: Table, users: Table, project: Path, approved: Approvals) -
 
 
 def sift_providers(own: Table, users: Table, approved: Approvals) -> SiftedSettings:
-    """The same for `providers.yaml`."""
+    """Sift `providers.yaml`."""
     return _sift(own, _provider_proposals(own, users), approved)
 
 
@@ -140,7 +138,7 @@ def _sift(table: Table, proposals: Iterable[_Proposal], approved: Approvals) -> 
 
 
 def _reset_proposals(own: Table, users: Table, *above: str) -> Iterator[_Proposal]:
-    """An explicit `null` brings the default back, whatever the user has set."""
+    """An explicit `null` resets a setting of the user's to its default."""
     for key, node in own.entries.items():
         theirs, path = users.entries.get(key), (*above, key)
         if isinstance(node, Table) and isinstance(theirs, Table):
@@ -179,7 +177,7 @@ def _general_proposals(own: Table, users: Table, project: Path) -> Iterator[_Pro
 
 
 def _isolation_proposals(own: Table, users: Table) -> Iterator[_Proposal]:
-    """One that replaces the user's, or in which workers edit unasked because no preset is set."""
+    """An isolation that replaces the user's, or lets workers edit without asking."""
     isolation, theirs = node_at(own, "isolation"), node_at(users, "isolation")
     if isolation is None or same_values(isolation, theirs):
         return
@@ -251,7 +249,7 @@ def _opencode_proposals(own: Table, users: Table, project: Path) -> Iterator[_Pr
 
 
 def _sandbox_proposals(own: Table, users: Table) -> Iterator[_Proposal]:
-    """Whatever a project says of the sandbox: even a tighter one can be meant to break a check."""
+    """Every change to the sandbox: even a tighter one may be meant to break a check."""
     block, theirs = node_at(own, "sandbox"), node_at(users, "sandbox")
     if block is None or same_values(block, theirs):
         return
@@ -336,7 +334,7 @@ def _provider_proposals(own: Table, users: Table) -> Iterator[_Proposal]:
             node_at(entry, "provider"), node_at(theirs, "provider")
         )
         backend = text_of(node_at(entry, "provider"))
-        # Such a backend has an address that nobody wrote down.
+        # A local server has an address although no file gives one.
         usual = local_server(backend) is not None and backend not in users_own
         if any(key in entry.entries for key in ADDRESS_KEYS) or renamed or usual:
             model = text_of(node_at(entry, "model"))
@@ -385,7 +383,7 @@ def _program_proposal(
     says: str,
     names: tuple[str, ...] = (),
 ) -> _Proposal:
-    """A program, together with the project's files that its words name."""
+    """A command, together with the project's files that it names."""
     try:
         files = named_file_materials(words, project, project)
     except UnreadableMaterial as error:
@@ -419,7 +417,7 @@ def _make_proposal(  # noqa: PLR0913 (what an act and its settings are)
 
 
 def _with_denials(own: Table, users: Table) -> Items:
-    """The user's rules, and after them the project's that close something."""
+    """The user's rules, followed by the project's denials."""
     theirs, rules = node_at(users, "permissions", "rules"), node_at(own, "permissions", "rules")
     before = theirs.items if isinstance(theirs, Items) else ()
     denials = filter(_denies, rules.items) if isinstance(rules, Items) else ()
@@ -452,7 +450,7 @@ def _is_at_most(limit: Node, theirs: Node) -> bool:
 
 
 def _is_narrow(preset: Node, chosen: Node | None) -> bool:
-    """Whether it is no wider than what the user chose, or than a choice of theirs would be."""
+    """Whether the preset is no wider than the user's, or than what needs no approval."""
     bound = text_of(chosen) or WIDEST_UNAPPROVED_PRESET
     if text_of(preset) not in PRESETS_BY_WIDTH or bound not in PRESETS_BY_WIDTH:
         return False

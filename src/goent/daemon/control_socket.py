@@ -27,14 +27,14 @@ REFUSED_CODE = -32000
 
 
 class StopDaemon(Protocol):
-    """Ends the daemon; says whether it does."""
+    """Ends the daemon; returns whether it ends."""
 
     def __call__(self, *, if_idle: bool, handover: bool) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlServices:
-    """What a control connection can reach."""
+    """The parts of the daemon that a control connection uses."""
 
     operations: Operations
     feed: Feed
@@ -103,7 +103,7 @@ async def serve_control(
     *,
     bounds: WorkerAccess | None = None,
 ) -> None:
-    """Until the connection closes. `bounds`: the client was started by a worker."""
+    """Serve a client until its connection closes. `bounds` is set if a worker started it."""
     handler = _ControlHandler(room, caller, bounds)
     handler.peer = Peer(PrefixedStream(already_read, stream), stream, handler)
     await handler.peer.run()
@@ -121,5 +121,5 @@ class _RefusalHandler:
 
 
 async def refuse_all(stream: ByteStream, already_read: bytes, why: str) -> None:
-    """Answer every request with the same refusal: MCP's messages are JSON-RPC, too."""
+    """Answer every request with the same refusal, also MCP's: its messages are JSON-RPC as well."""
     await Peer(PrefixedStream(already_read, stream), stream, _RefusalHandler(why)).run()

@@ -1,27 +1,21 @@
-"""Connects to the project's daemon, starts it if none runs, and checks who answers.
+"""Connects to the project's daemon, starts it if none is running, and checks who answers.
 
-Whatever go-ent starts for a worker has NoNewPrivs set, and usually namespaces of its own. The kernel
-passes both on to all that such a process starts, and lets none of them go back: not by `setsid`, not
-by a double fork, not by a cleared environment. Standard library only: the launcher imports this.
-
-Standard library only: `go-ent mcp` must be there in well under 100 ms.
+Standard library only: `go-ent mcp` must start in well under 100 ms.
 """
 
-import errno
 import json
 import os
 import select
 import socket
-import struct
 import subprocess
 import sys
 import time
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import contextmanager
 from pathlib import Path
 
 from goent import __version__
+from goent.daemon.socket_peer import PEER_GONE, confinement_reason, peer_of
 from goent.system.daemon_environment import (
     WORKER_PASS,
     WORKER_SOCKET,
@@ -41,107 +35,6 @@ from goent.system.project_folders import (
 )
 from goent.system.project_lock import ProjectHolder, find_holder, lock_holder, take_lock
 
-_LOCAL_PEERCRED = 0x001  # macOS; not in Python's socket module
-_SO_PEERPIDFD = 77  # Linux 6.5
-_NAMESPACES = ("user", "mnt", "pid")
-PEER_ATTEMPTS = 20
-PEER_PAUSE_S = 0.01  # seconds
-
-PEER_GONE = "it has ended already"
-PEER_HIDDEN = (
-    "/proc does not show it, being mounted with hidepid (an administrator can exempt your group "
-    "with the mount option gid=)"
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SocketPeer:
-    """The process at the other end. `pid` is 0 where the system does not tell it."""
-
-    pid: int
-    uid: int
-
-
-def peer_of(sock: socket.socket) -> SocketPeer:
-    """Of who connected, its state then; of who listens, its state when it began to."""
-    if hasattr(socket, "SO_PEERCRED"):
-        packed = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        pid, uid, _ = struct.unpack("3i", packed)
-        return SocketPeer(pid=pid, uid=uid)
-    packed = sock.getsockopt(0, _LOCAL_PEERCRED, 76)
-    _, uid = struct.unpack_from("II", packed)
-    return SocketPeer(pid=0, uid=uid)
-
-
-def confinement_reason(sock: socket.socket) -> str | None:
-    """Why the process at the other end counts as a worker's; None if it does not.
-
-    What cannot be told counts as a worker's. Nothing can be told outside Linux, and nobody counts
-    as one there. If this process has NoNewPrivs itself, namespaces alone tell.
-    """
-    if sys.platform != "linux":
-        return None
-    pid = peer_of(sock).pid
-    if pid <= 0:
-        return "it is in a PID namespace that cannot be seen from here"
-    why: str | None = PEER_HIDDEN
-    for _ in range(PEER_ATTEMPTS):
-        try:
-            why = _namespace_difference(pid)
-            break
-        except (
-            OSError
-        ):  # one that is just ending has no namespaces any more, and lives for a moment
-            if not _is_peer_alive(sock, pid):
-                return PEER_GONE
-            time.sleep(PEER_PAUSE_S)
-    # Only now: what was read is of the process that connected, and of none that got its number.
-    return why if _is_peer_alive(sock, pid) else PEER_GONE
-
-
-def _namespace_difference(pid: int) -> str | None:
-    ours, theirs = _process_status("self"), _process_status(str(pid))
-    if theirs.get("NoNewPrivs") == "1" != ours.get("NoNewPrivs"):
-        return "it has NoNewPrivs, as everything that a worker starts"
-    if len(theirs.get("NSpid", "").split()) != len(ours.get("NSpid", "").split()):
-        return "it is in another PID namespace"
-    if _read_proc(f"/proc/{pid}/uid_map") != _read_proc("/proc/self/uid_map"):
-        return "it is in another user namespace"
-    for kind in _NAMESPACES:
-        try:
-            there = os.stat(f"/proc/{pid}/ns/{kind}")  # noqa: PTH116 (pathlib costs the launcher time)
-        except PermissionError:  # a go-ent is closed to others; the rest has been read all the same
-            continue
-        if not os.path.samestat(there, os.stat(f"/proc/self/ns/{kind}")):  # noqa: PTH116 (the same)
-            return f"it is in another {kind} namespace"
-    return None
-
-
-def _process_status(process: str) -> dict[str, str]:
-    lines = _read_proc(f"/proc/{process}/status").decode(errors="replace").splitlines()
-    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
-
-
-def _read_proc(path: str) -> bytes:
-    with open(path, "rb") as file:  # noqa: PTH123 (the same)
-        return file.read()
-
-
-def _is_peer_alive(sock: socket.socket, pid: int) -> bool:
-    try:
-        with suppress(PermissionError):  # a sandbox may keep signals from us
-            os.kill(pid, 0)
-        handle = sock.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
-    except OSError as error:
-        return error.errno == errno.ENOPROTOOPT  # an older kernel: its number is all there is
-    try:
-        ended = select.poll()
-        ended.register(handle, select.POLLIN)
-        return not ended.poll(0)
-    finally:
-        os.close(handle)
-
-
 PROTOCOL = 1
 CONNECT_TIMEOUT_S = 5.0
 START_TIMEOUT_S = 60.0
@@ -152,7 +45,7 @@ LOG_LIMIT = 5_000_000  # bytes; two such files are kept
 
 
 class NoDaemon(Exception):
-    """The daemon neither answers nor starts; `code` is the exit code that fits."""
+    """The daemon neither answers nor starts; `code` is the exit code."""
 
     def __init__(self, message: str, code: int = 3) -> None:
         super().__init__(message)
@@ -171,7 +64,7 @@ class DaemonConnection:
 def connect(cwd: Path, kind: str, *, start: bool = True, replace: bool = True) -> DaemonConnection:
     """A connection to the daemon of the project around `cwd`.
 
-    `replace` lets an idle daemon of another version make way for one of this version.
+    `replace` replaces an idle daemon of another version by one of this version.
     """
     _check_path_encoding(cwd)
     start = start and not os.environ.get(WORKER_PASS)  # a worker's commands start no daemon
@@ -179,7 +72,7 @@ def connect(cwd: Path, kind: str, *, start: bool = True, replace: bool = True) -
     try:
         project = find_project(cwd)
         key = project_key(project)
-        for _ in range(CONNECT_ATTEMPTS):  # a daemon may end just as we come
+        for _ in range(CONNECT_ATTEMPTS):  # a daemon may be ending
             held = _current_holder(key)
             connection = _try_connect(held, kind, cwd)
             if connection and start and replace and not _is_current_version(connection, held):
@@ -202,17 +95,17 @@ def connect(cwd: Path, kind: str, *, start: bool = True, replace: bool = True) -
 
 
 def _current_holder(key: str) -> ProjectHolder | None:
-    """Who serves the project. A worker's command is told where: the lock is out of its sight."""
+    """Who serves the project. A worker's command cannot see the lock; a variable names the socket."""
     if not os.environ.get(WORKER_PASS):
         return find_holder(key, os.environ)
-    told = os.environ.get(WORKER_SOCKET)
+    named = os.environ.get(WORKER_SOCKET)
     places = [folder / "sock" for folder in runtime_folders(key, os.environ)]
-    found = (path for path in (Path(told), *places) if path.exists()) if told else iter(places)
+    found = (path for path in (Path(named), *places) if path.exists()) if named else iter(places)
     return ProjectHolder(kind="daemon", socket=next(found, None))
 
 
 def _no_daemon_message(project: Path) -> str:
-    none = f"no daemon runs for {str(project)!r}"
+    none = f"no daemon is running for {str(project)!r}"
     if worker := os.environ.get(WORKER_PASS, "").rpartition(".")[0]:
         return f"{none}, and this process was started by worker {worker}, which may not start one"
     return none
@@ -226,7 +119,7 @@ def _check_path_encoding(cwd: Path) -> None:
 
 
 def _check_holder(project: Path, held: ProjectHolder) -> None:
-    """A go-ent without a socket, or on another machine, will not let us in, however long we wait."""
+    """Raise `NoDaemon` if the holder cannot be reached: it has no socket, or is on another machine."""
     if held.kind == "embedded":
         raise NoDaemon(already_held_message(project, held))
     if held.is_elsewhere:
@@ -238,7 +131,7 @@ def _check_holder(project: Path, held: ProjectHolder) -> None:
 
 
 def already_held_message(project: Path, held: ProjectHolder) -> str:
-    """Why nobody else can serve the project, and what to do about it."""
+    """The explanation that an embedded go-ent holds the project, with the remedy."""
     return (
         f"{held} holds {str(project)!r}, and its workers can be reached through its MCP client "
         f"alone: close that client (or `kill {held.pid}`), or start `go-ent mcp` there without "
@@ -249,7 +142,9 @@ def already_held_message(project: Path, held: ProjectHolder) -> str:
 def _start_and_connect(project: Path, kind: str, cwd: Path) -> DaemonConnection | None:
     key = project_key(project)
     with _start_lock(project_state_dir(key, os.environ)):
-        connection = _try_connect(_current_holder(key), kind, cwd)  # somebody may have been faster
+        connection = _try_connect(
+            _current_holder(key), kind, cwd
+        )  # another process may have been faster
         if connection is None:
             start_daemon(project)
             connection = _try_connect(_current_holder(key), kind, cwd)
@@ -258,7 +153,7 @@ def _start_and_connect(project: Path, kind: str, cwd: Path) -> DaemonConnection 
 
 @contextmanager
 def _start_lock(folder: Path) -> Generator[None]:
-    """Of many commands at once, one starts the daemon; the others wait, and find it there."""
+    """Of several commands in parallel, one starts the daemon; the others wait for it."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while (fd := take_lock(folder, "starting")) is None and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -270,7 +165,7 @@ def _start_lock(folder: Path) -> Generator[None]:
 
 
 def _try_connect(held: ProjectHolder | None, kind: str, cwd: Path) -> DaemonConnection | None:
-    """None if nobody listens: no socket, a stale one, or one that just closes."""
+    """None if nobody listens: there is no socket, or it is stale or being closed."""
     path = held.socket if held else None
     if path is None or not _is_safe_socket(path):
         return None
@@ -296,7 +191,7 @@ def _try_connect(held: ProjectHolder | None, kind: str, cwd: Path) -> DaemonConn
 
 
 def _is_safe_socket(path: Path) -> bool:
-    """Whether the socket lies where nobody else can put one; false if there is no such folder."""
+    """Whether there is a folder for the socket in which no other user can put one."""
     if os.environ.get(WORKER_PASS):  # it has no keys to send
         return True
     if os.path.lexists(path.parent) and not is_private_folder(path.parent):
@@ -311,7 +206,7 @@ def _dial(sock: socket.socket, path: Path, deadline: float) -> None:
     while True:
         try:
             return sock.connect(str(path))
-        except BlockingIOError:  # the queue of those who want to connect is full
+        except BlockingIOError:  # the listen queue is full
             if time.monotonic() > deadline:
                 raise TimeoutError from None
             time.sleep(0.02)
@@ -345,10 +240,10 @@ def _read_daemon_hello(sock: socket.socket, deadline: float) -> tuple[dict[str, 
 
 
 def _check_daemon(sock: socket.socket, path: Path, cwd: Path) -> None:
-    """Keys go to the user's own daemon alone, and to nothing that a worker has put in its place.
+    """Raise `NoDaemon` if the other end is not the user's own daemon: only that one may get keys.
 
-    Raises `ConnectionResetError` for one that has just ended. A worker's own command has no keys to
-    send, and sees the daemon from inside its namespaces: it needs no such check.
+    Raises `ConnectionResetError` for a daemon that has just ended. A worker's own command has no keys to
+    send, and sees the daemon from inside its namespaces: it makes no such check.
     """
     if os.environ.get(WORKER_PASS):
         return
@@ -358,7 +253,7 @@ def _check_daemon(sock: socket.socket, path: Path, cwd: Path) -> None:
     held = find_holder(key, os.environ)
     deadline = time.monotonic() + UNLOCKED_WAIT_S
     while why is None and held is None and time.monotonic() < deadline:
-        time.sleep(0.02)  # one that ends has let go of its lock for a moment before it is gone
+        time.sleep(0.02)  # a daemon that ends releases its lock a moment before it is gone
         why, held = confinement_reason(sock), find_holder(key, os.environ)
     is_holder = held is not None and held.pid in (0, peer.pid)
     if why == PEER_GONE and not is_holder:
@@ -374,7 +269,7 @@ def _check_daemon(sock: socket.socket, path: Path, cwd: Path) -> None:
 
 
 def _client_hello(kind: str, cwd: Path, theirs: Mapping[str, object]) -> bytes:
-    """Only key variables leave this process, and none leaves a worker's."""
+    """Only key variables are sent, and none by a worker's process."""
     worker_pass = os.environ.get(WORKER_PASS, "")
     wanted = [] if worker_pass else str(theirs.get("keys") or "").split()
     names = [name for name in wanted if os.environ.get(name) and is_sendable(name, cwd)]
@@ -406,7 +301,7 @@ def _is_current_version(found: DaemonConnection, held: ProjectHolder | None) -> 
 def _replace_other_version(
     found: DaemonConnection, held: ProjectHolder | None, cwd: Path
 ) -> DaemonConnection | None:
-    """A daemon of another version is replaced when it has nothing to do, else it is used."""
+    """Replace a daemon of another version if it is idle; otherwise use it."""
     if held and _stop_if_idle(held, cwd):
         found.socket.close()
         if held.is_earlier and held.socket:
@@ -421,7 +316,7 @@ def _replace_other_version(
 
 
 def _await_release(folder: Path) -> None:
-    """Of the only lock that an earlier daemon holds: its successor may look for it elsewhere."""
+    """Wait until an earlier daemon releases its only lock, which its successor does not take."""
     deadline = time.monotonic() + START_TIMEOUT_S
     while lock_holder(folder) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -429,7 +324,7 @@ def _await_release(folder: Path) -> None:
 
 def _stop_if_idle(held: ProjectHolder, cwd: Path) -> bool:
     asking = _try_connect(held, "control", cwd)
-    if asking is None or held.socket is None:  # it is leaving already
+    if asking is None or held.socket is None:  # it is ending already
         return True
     asking.socket.settimeout(CONNECT_TIMEOUT_S)
     with asking.socket, asking.socket.makefile("rb") as replies:
@@ -438,7 +333,7 @@ def _stop_if_idle(held: ProjectHolder, cwd: Path) -> bool:
                 call = {"jsonrpc": "2.0", "id": 1, "method": "daemon_stop", "params": params}
                 asking.socket.sendall(json.dumps(call).encode() + b"\n")
                 reply = replies.readline()
-                if "error" not in parse_object(reply):  # an older one may know no handover
+                if "error" not in parse_object(reply):  # an older daemon may not know `handover`
                     break
         except TimeoutError:
             raise _stuck_error(held.socket, "answer", CONNECT_TIMEOUT_S) from None
@@ -448,7 +343,7 @@ def _stop_if_idle(held: ProjectHolder, cwd: Path) -> bool:
 
 
 def start_daemon(project: Path) -> None:
-    """Start the daemon and return when it listens. Two at once: one wins, both return."""
+    """Start the daemon and return when it listens. If two start one in parallel, both return."""
     if not project.is_dir():
         raise NoDaemon(f"{str(project)!r} no longer exists: change to a folder that does", 2)
     log = log_path(project_key(project), os.environ)
@@ -464,8 +359,8 @@ def start_daemon(project: Path) -> None:
 
 
 def _spawn_daemon(project: Path, log: int, ours: socket.socket, its: socket.socket) -> bytes:
-    """What the new daemon says of itself; empty if it says nothing in time."""
-    # -P: a project must not be able to put its own modules in the daemon's way.
+    """The new daemon's verdict on its start; empty if there is none in time."""
+    # -P: otherwise a project could replace modules by its own.
     command = [sys.executable, "-P", "-m", "goent", "serve-daemon", str(project)]
     try:
         daemon = subprocess.Popen(
@@ -484,7 +379,9 @@ def _spawn_daemon(project: Path, log: int, ours: socket.socket, its: socket.sock
     try:
         ours.settimeout(START_TIMEOUT_S)
         send_environment(ours)
-        daemon.wait(START_TIMEOUT_S)  # it forks at once: what serves the project is nobody's child
+        daemon.wait(
+            START_TIMEOUT_S
+        )  # it forks immediately: the daemon is not a child of this process
     except (subprocess.TimeoutExpired, TimeoutError):
         daemon.kill()
         daemon.wait(START_TIMEOUT_S)
@@ -493,7 +390,7 @@ def _spawn_daemon(project: Path, log: int, ours: socket.socket, its: socket.sock
 
 
 def open_log(path: Path) -> int:
-    """A descriptor that appends to the log; one that has grown long is put aside, as `.1`."""
+    """A descriptor that appends to the log; a long log is first renamed to `.1`."""
     try:
         if path.exists() and path.stat().st_size > LOG_LIMIT:
             path.replace(path.with_name(f"{path.name}.1"))

@@ -5,14 +5,12 @@ import os
 import resource
 import signal
 import socket
-import sys
 import time
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self, TextIO
+from typing import TYPE_CHECKING
 
 import anyio
 import msgspec
@@ -22,20 +20,13 @@ from goent import __version__
 from goent.composition.app import App, open_app
 from goent.composition.live_project import WorkerAccess
 from goent.daemon.control_socket import ControlServices, refuse_all, serve_control
-from goent.daemon.daemon_connection import (
-    LOG_LIMIT,
-    PROTOCOL,
-    START_TIMEOUT_S,
-    already_held_message,
-    confinement_reason,
-    open_log,
-    peer_of,
-)
+from goent.daemon.daemon_connection import PROTOCOL, START_TIMEOUT_S, already_held_message
+from goent.daemon.daemon_log import RedactingFormatter, log_to_stderr, rotate_log
+from goent.daemon.socket_peer import confinement_reason, peer_of
 from goent.domain.errors import EnvironmentTrouble, GoentError
 from goent.domain.replies import DaemonInfo
 from goent.operations.operation_table import Caller
 from goent.rpc.byte_streams import LocalListener, LocalStream
-from goent.store.redactor import Redactor
 from goent.system.project_folders import log_path, project_key
 from goent.system.project_lock import ProjectLock, find_holder, lock_project
 
@@ -47,142 +38,12 @@ MAX_DESCRIPTORS = 65_536  # more than any go-ent needs; "unlimited" is refused b
 
 
 def raise_descriptor_limit() -> None:
-    """To the hard limit. The usual 1,024 are used up by one user who opens connections to us."""
+    """Raise the limit of open files to the hard limit: clients could exhaust the usual 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        with suppress(OSError, ValueError):  # then it works with what there is
+        with suppress(OSError, ValueError):  # then the present limit stays
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
-LOG_WINDOW_S = 10.0
-MAX_SIMILAR_LINES = 10  # lines of one kind in a window
-MAX_LINES = 200  # in all
-TEMPLATE_CHARS = 120  # characters of a line that tell its kind
-MAX_LINE_CHARS = 16 * 1024  # characters of one line, its traceback included
-
-CHATTY_LOGGERS = ("httpx2", "httpcore2", "mcp", "uvicorn")
-
-
-class RedactingFormatter(logging.Formatter):
-    """Writes no key down, whoever put it into a message. `secrets` are the held keys."""
-
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
-        self.secrets: Callable[[], Collection[str]] = tuple
-        self._redactor = Redactor(self._current_secrets)
-        self._is_refreshing = False
-
-    def format(self, record: logging.LogRecord) -> str:
-        if not self._is_refreshing:  # asking reads the settings, and they may have something to log
-            self._redactor.refresh()
-        text = super().format(record).encode(errors="backslashreplace")
-        return self._redactor.redact(text).decode()
-
-    def _current_secrets(self) -> Collection[str]:
-        self._is_refreshing = True
-        try:
-            return self.secrets()
-        finally:
-            self._is_refreshing = False
-
-
-class FloodHandler(logging.StreamHandler[TextIO]):
-    """Writes to standard error so many lines in a while, and says how many were left out.
-
-    Lines are similar if they have the same logger, level, template and kind of exception. What is
-    below INFO is written as it is: it was asked for.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__()
-        self._clock = clock
-        self._until = 0.0
-        self._lines: Counter[_LineKind] = Counter()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno < logging.INFO:
-            super().emit(record)
-            return
-        self.report_left_out()
-        kind = _LineKind.of(record) if self._written() < MAX_LINES else OTHER_LINES
-        self._lines[kind] += 1
-        if kind is not OTHER_LINES and self._lines[kind] <= MAX_SIMILAR_LINES:
-            super().emit(record)
-
-    def format(self, record: logging.LogRecord) -> str:
-        text = super().format(record)
-        if len(text) <= MAX_LINE_CHARS:
-            return text
-        half, left_out = MAX_LINE_CHARS // 2, len(text) - MAX_LINE_CHARS
-        return f"{text[:half]}\n… {left_out} characters left out …\n{text[-half:]}"
-
-    def report_left_out(self) -> None:
-        """Once a window is over: what was not written in it."""
-        if self._clock() < self._until:
-            return
-        self._until = self._clock() + LOG_WINDOW_S
-        lines, self._lines = self._lines, Counter()
-        for kind, count in lines.items():
-            left_out = count if kind is OTHER_LINES else count - MAX_SIMILAR_LINES
-            if left_out > 0:
-                super().emit(kind.summary(left_out))
-
-    def close(self) -> None:
-        self._until = 0.0
-        self.report_left_out()
-        super().close()
-
-    def _written(self) -> int:
-        return sum(min(count, MAX_SIMILAR_LINES) for count in self._lines.values())
-
-
-class _LineKind(NamedTuple):
-    name: str
-    level: int
-    template: str
-    exception: str
-
-    @classmethod
-    def of(cls, record: logging.LogRecord) -> Self:
-        raised = record.exc_info[0] if record.exc_info else None
-        template = str(record.msg)[:TEMPLATE_CHARS]
-        return cls(record.name, record.levelno, template, raised.__name__ if raised else "")
-
-    def summary(self, left_out: int) -> logging.LogRecord:
-        what = f"{left_out} similar lines left out: {self.template} {self.exception}".rstrip()
-        return logging.LogRecord(self.name, self.level, "", 0, what, None, None)
-
-
-OTHER_LINES = _LineKind(
-    "goent.daemon.daemon_server",
-    logging.WARNING,
-    f"more than {MAX_LINES} in {LOG_WINDOW_S:g} s",
-    "",
-)
-
-
-def log_to_stderr(level: str) -> RedactingFormatter:
-    """Everything that is logged goes to standard error, which is the log's file."""
-    handler, discreet = FloodHandler(), RedactingFormatter()
-    handler.setFormatter(discreet)
-    logging.basicConfig(level=level.upper(), handlers=[handler])
-    for name in CHATTY_LOGGERS:
-        logging.getLogger(name).setLevel(logging.WARNING)
-    return discreet
-
-
-def rotate_log(path: Path) -> None:
-    """Begin a new file if the one that standard error goes to has grown long."""
-    for handler in logging.getLogger().handlers:
-        if isinstance(handler, FloodHandler):
-            handler.report_left_out()
-    if os.fstat(sys.stderr.fileno()).st_size <= LOG_LIMIT:
-        return
-    fresh = open_log(path)
-    for stream in (sys.stdout, sys.stderr):
-        os.dup2(fresh, stream.fileno())
-    os.close(fresh)
 
 
 CLIENT_HELLO_LIMIT = 256 * 1024
@@ -219,19 +80,19 @@ async def read_hello(stream: ByteStream) -> tuple[ClientHello, bytes]:
 
 
 def is_same_user(raw: socket.socket) -> bool:
-    """The socket's folder is ours alone; this is the second lock on the same door."""
+    """A second check: the socket's folder is already closed to other users."""
     return peer_of(raw).uid == os.geteuid()
 
 
 HELLO_TIMEOUT_S = 10.0
 MAX_CLIENTS = 512
-MAX_UNGREETED = 64  # of them that have not said hello; then the oldest has to go
-IDLE_CHECK_S = 5.0  # between looks at whether there is a reason to end
-LOCK_TIMEOUT_S = START_TIMEOUT_S - 15.0  # so that whoever started us still hears why it was in vain
+MAX_UNGREETED = 64  # clients without a hello; then the oldest is closed
+IDLE_CHECK_S = 5.0  # between two checks whether to end
+LOCK_TIMEOUT_S = START_TIMEOUT_S - 15.0  # so that the starting process still gets the reason
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-FLUSH_S = 0.1  # for what is written to arrive
+FLUSH_S = 0.1  # for written data to arrive
 PENDING_CALLS_S = (
-    2.0  # for calls whose workers have ended, and for commands that tell what came of them
+    2.0  # for calls whose workers have ended, and for commands that show their results
 )
 
 DISCONNECT_ERRORS = (
@@ -245,7 +106,7 @@ log = logging.getLogger("goent.daemon.daemon_server")
 
 
 class DaemonServer:
-    """Accepts clients until it is told to stop or has been idle for long."""
+    """Accepts clients until it is stopped or has been idle for long."""
 
     def __init__(self, app: App, sock_path: Path, lock: ProjectLock | None = None) -> None:
         self._app = app
@@ -274,7 +135,7 @@ class DaemonServer:
             group.cancel_scope.cancel()
 
     async def _shut_down(self) -> None:
-        """Workers first, so that whoever waits for one hears how it ended; nobody new is let in."""
+        """End workers first, so that clients waiting for one learn how it ended."""
         self._app.orchestrator.refuse_new_work()
         with suppress(OSError):
             if self._is_reachable():
@@ -293,7 +154,7 @@ class DaemonServer:
         except DISCONNECT_ERRORS:
             pass
         except Exception:
-            log.exception("a client's connection ended by a fault of go-ent's own")
+            log.exception("internal error: a client's connection ended")
         finally:
             self._clients -= 1
             self._idle_since = time.monotonic()
@@ -303,7 +164,7 @@ class DaemonServer:
             log.warning("refused a connection of another user")
             return
         if self.stopping.is_set():
-            return  # whoever is not greeted starts another daemon, and loses nothing
+            return  # a client without a greeting starts another daemon
         why = confinement_reason(stream.socket)
         hello, rest = await self._greet(stream, with_keys=why is None)
         if self._clients > MAX_CLIENTS:
@@ -346,8 +207,8 @@ class DaemonServer:
     async def _serve_worker_process(
         self, stream: LocalStream, rest: bytes, hello: ClientHello, bounds: WorkerAccess
     ) -> None:
-        """A process that a worker started brings no keys and gives no orders."""
-        if bounds.refusal not in self._logged_refusals:  # a worker may come as often as it likes
+        """Serve a process that a worker started: it sends no keys, and may only look at its worker."""
+        if bounds.refusal not in self._logged_refusals:  # a worker may connect often
             self._logged_refusals.add(bounds.refusal)
             log.warning("a client is kept within bounds: %s", bounds.refusal)
         if hello.kind == "control":
@@ -355,15 +216,14 @@ class DaemonServer:
             await self._serve_control(stream, rest, caller, bounds=bounds)
         elif hello.kind == "http":
             with anyio.fail_after(HELLO_TIMEOUT_S):
-                rest = (
-                    rest or await stream.receive()
-                )  # closed on something unread, it would not hear us
+                # With something unread, closing would discard the refusal.
+                rest = rest or await stream.receive()
             await stream.send(msgspec.json.encode({"refusal": bounds.refusal}) + b"\n")
         else:
             await refuse_all(stream, rest, bounds.refusal)
 
     async def _mcp_frontend(self) -> "McpFrontend":
-        """Loaded for the first who needs it: its library takes longer to import than all the rest."""
+        """Imported by the first client that needs it: its library takes longer than all the rest."""
         async with self._loading:
             if self._mcp is None:
                 server = await anyio.to_thread.run_sync(import_module, "goent.mcp.server")
@@ -452,7 +312,7 @@ class DaemonServer:
             return 1800.0
 
     def _is_reachable(self) -> bool:
-        """Not if the project's folder was removed or renamed, or socket or lock swept away."""
+        """Whether the project's folder, the socket and the lock are still in place."""
         try:
             found = self._app.project.folder.is_dir() and self._path.stat().st_ino == self._inode
         except OSError:
@@ -466,17 +326,17 @@ class DaemonServer:
 
 
 async def _run_server(
-    project: Path, lock: ProjectLock, told: int, discreet: RedactingFormatter
+    project: Path, lock: ProjectLock, verdict_fd: int, formatter: RedactingFormatter
 ) -> None:
     path = lock.socket
     _remove_stale_socket(path)
     # Received to the very end: a second signal must not cut short what the first one began.
     with anyio.open_signal_receiver(*STOP_SIGNALS) as signals:
         async with open_app(project, dict(os.environ)) as app:
-            discreet.secrets = app.project.secrets
+            formatter.secrets = app.project.secrets
             daemon = DaemonServer(app, path, lock)
             with LocalListener(path) as listener:
-                _report_start(told, "ok")
+                _report_start(verdict_fd, "ok")
                 log.info("go-ent %s serves %r", __version__, str(project))
                 try:
                     await daemon.serve(listener, signals)
@@ -485,7 +345,7 @@ async def _run_server(
 
 
 def _remove_stale_socket(path: Path) -> None:
-    """Ours is the lock, so a socket that is there is stale."""
+    """With the lock taken, an existing socket is stale."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
@@ -494,14 +354,14 @@ def _remove_stale_socket(path: Path) -> None:
         ) from error
 
 
-def _report_start(told: int, verdict: str) -> None:
+def _report_start(verdict_fd: int, verdict: str) -> None:
     with suppress(OSError):
-        os.write(told, verdict.encode())
-        os.close(told)
+        os.write(verdict_fd, verdict.encode())
+        os.close(verdict_fd)
 
 
 def _take_lock(project: Path) -> ProjectLock | None:
-    """The project's lock; None if somebody else serves it. Who only ends is waited for."""
+    """The project's lock; None if another daemon serves it. A daemon that is ending is waited for."""
     key = project_key(project)
     deadline = time.monotonic() + LOCK_TIMEOUT_S
     held = None
@@ -529,34 +389,36 @@ def _is_answering(path: Path) -> bool:
     return False
 
 
-def run_daemon(folder_of_project: str, told: int) -> int:
-    """Started by `launch.start_daemon`: the project, and the descriptor that awaits the verdict."""
-    project = Path(folder_of_project)
+def run_daemon(project_folder: str, verdict_fd: int) -> int:
+    """Serve a project; the process that starts the daemon waits for a verdict on the descriptor."""
+    project = Path(project_folder)
     if os.fork():
         os._exit(0)
-    os.set_inheritable(told, False)  # noqa: FBT003 (the standard library's own signature)
+    os.set_inheritable(verdict_fd, False)  # noqa: FBT003 (the standard library's own signature)
     raise_descriptor_limit()
-    discreet = log_to_stderr(os.environ.get("GOENT_LOG", "INFO"))
+    formatter = log_to_stderr(os.environ.get("GOENT_LOG", "INFO"))
     try:
         lock = _take_lock(project)
         if lock is None:
-            _report_start(told, "ok")
+            _report_start(verdict_fd, "ok")
             return 0
-        anyio.run(_run_server, project, lock, told, discreet)
+        anyio.run(_run_server, project, lock, verdict_fd, formatter)
     except BaseException as raised:
         error = _innermost_error(raised)
         if not isinstance(error, GoentError | OSError):
-            log.exception("the daemon ended by a fault of go-ent's own")
-            _report_start(told, f"3 a fault of go-ent's own: {error!r}; see the daemon's log")
+            log.exception("internal error: the daemon ended")
+            _report_start(verdict_fd, f"3 internal error: {error!r}; see the daemon's log")
             raise
         log.error("%s", error)  # noqa: TRY400 (the message says it all)
-        _report_start(told, f"{error.exit_code if isinstance(error, GoentError) else 3} {error}")
+        _report_start(
+            verdict_fd, f"{error.exit_code if isinstance(error, GoentError) else 3} {error}"
+        )
         return 3
     return 0
 
 
 def _innermost_error(error: BaseException) -> BaseException:
-    """What a task group wrapped."""
+    """The single error that a task group wrapped."""
     match error:
         case BaseExceptionGroup(exceptions=(BaseException() as only,)):
             return _innermost_error(only)

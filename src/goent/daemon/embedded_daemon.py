@@ -21,7 +21,7 @@ def run_embedded(cwd: Path) -> int:
         project = find_project(cwd)
         key = project_key(project)
         lock, held = lock_project(key, os.environ, "embedded"), None
-        while lock is None and held is None:  # somebody may only have looked whether it is held
+        while lock is None and held is None:  # another process may only have checked the lock
             held = find_holder(key, os.environ)
             lock = None if held else lock_project(key, os.environ, "embedded")
     except UnsafeFolder as error:

@@ -1,10 +1,9 @@
 """Runs `go-ent mcp`: joins standard input and output to the daemon's socket.
 
-It copies bytes. It looks at a line only to remember what it would have to say again: should the
-daemon die, a new one is started, the client's handshake is replayed, and every request that was
-under way is answered with an error that says so. A line that had not wholly left is not under
-way, and neither is one that a daemon refused because it ends: the new daemon gets it. Standard
-library only.
+It copies bytes, and parses a line only to know what to send again: if the daemon dies, a new one is
+started, the client's handshake is replayed, and every request in flight is answered with an error that
+says so. A line that was not sent as a whole is not in flight, nor is one that an ending daemon refused:
+the new daemon gets it. Standard library only.
 """
 
 import json
@@ -39,7 +38,7 @@ RETRYABLE_METHODS = frozenset(
 REPLAYED_METHODS = frozenset({"initialize", "notifications/initialized", "resources/subscribe"})
 
 CALL_LOST_MESSAGE = (
-    "go-ent's daemon ended while this call was under way and has been started again. "
+    "go-ent's daemon ended while this call was in flight and has been restarted. "
     "Nothing journaled is lost: worker_list shows every worker's state."
 )
 
@@ -76,16 +75,16 @@ class Shim:
                 return
 
     def refuse(self, why: str) -> None:
-        """There is no daemon to be had: a client that asks is told so, the first time it does."""
+        """Without a daemon: answer the client's first requests with an error."""
         deadline = time.monotonic() + REFUSAL_S
-        told = self._answer_with_error(why, list(self._in_flight))
-        while not told and select.select([self._stdin], [], [], deadline - time.monotonic())[0]:
+        answered = self._answer_with_error(why, list(self._in_flight))
+        while not answered and select.select([self._stdin], [], [], deadline - time.monotonic())[0]:
             if not self._read_lines() or time.monotonic() > deadline:
                 return
             for line in self._unsent:
                 self._remember(line)
             self._unsent.clear()
-            told = self._answer_with_error(why, list(self._in_flight))
+            answered = self._answer_with_error(why, list(self._in_flight))
 
     def _reconnect(self) -> DaemonConnection:
         now = time.monotonic()
@@ -96,13 +95,13 @@ class Shim:
                 "see `go-ent doctor`"
             )
         self._daemon_lines = LineSplitter(sys.maxsize)
-        # Whatever version serves now: replacing it would only make clients take turns at that.
+        # Whatever its version: otherwise clients of two versions would replace it in turns.
         connection = connect(self._cwd, "mcp", replace=False)
         self._settle_in_flight()
         return connection
 
     def _settle_in_flight(self) -> None:
-        """What changes nothing is asked again; the rest may have been heard, and is not."""
+        """Send again what changes nothing; the rest may have been executed, and gets an error."""
         again: list[bytes] = []
         lost: list[str] = []
         for key, line in list(self._in_flight.items()):
@@ -127,7 +126,7 @@ class Shim:
         return bool(keys)
 
     def _serve(self, connection: DaemonConnection) -> None:
-        """Copy both ways until the client is done; `Gone` if the daemon is first."""
+        """Copy both ways until the client is done; raises `DaemonClosed` if the daemon ends first."""
         sock = connection.socket
         sock.settimeout(SEND_TIMEOUT_S)  # to send; receiving waits for the selector
         self._replay(sock)
@@ -148,7 +147,7 @@ class Shim:
                         return
 
     def _replay(self, sock: socket.socket) -> None:
-        """To a new daemon: the handshake, whose answer the client may have, and what is unsent."""
+        """Send a new daemon the handshake, whose answer the client may have already, and unsent lines."""
         self._ignored_replies.clear()
         self._is_paused = False
         for line, key in self._handshake.items():
@@ -158,7 +157,7 @@ class Shim:
         self._to_daemon(sock)
 
     def _read_lines(self) -> bool:
-        """Take in what the client says; False if it is done."""
+        """Read the client's lines; False if it is done."""
         chunk = os.read(self._stdin, CHUNK)
         for line in self._client_lines.feed(chunk) if chunk else [self._client_lines.finish()]:
             if isinstance(line, OversizedLine):
@@ -168,7 +167,7 @@ class Shim:
         return bool(chunk)
 
     def _refuse_long(self, line: OversizedLine) -> None:
-        """The daemon would not take it either, and it need not be held to find that out."""
+        """The daemon would not accept the line either, and so it need not be kept."""
         error = json.dumps({"code": INVALID_REQUEST, "message": line.message}).encode()
         reply = b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (line.request_id, error)
         _write_all(self._stdout, reply)
@@ -201,7 +200,7 @@ class Shim:
         _write_all(self._stdout, b"".join(line + b"\n" for line in passed))
 
     def _is_for_client(self, line: bytes) -> bool:
-        """Forget what is answered; hold back the answer to a replayed handshake."""
+        """Forget requests that are answered; suppress the answer to a replayed handshake."""
         if not self._in_flight and not self._ignored_replies:
             return True
         message = parse_object(line)
@@ -209,7 +208,7 @@ class Shim:
             return True
         request = json.dumps(message.get("id"))
         asked = self._in_flight.pop(request, None)
-        if asked in self._handshake and "error" in message:  # refused: the client speaks otherwise
+        if asked in self._handshake and "error" in message:  # refused: the client tries another one
             del self._handshake[asked]
         if request in self._ignored_replies:
             self._ignored_replies.discard(request)
@@ -221,7 +220,7 @@ class Shim:
         return True
 
     def _finish(self, sock: socket.socket) -> None:
-        """The client is done: what is under way may still be answered, for a moment."""
+        """The client is done; requests in flight may still be answered for a moment."""
         deadline = time.monotonic() + CLOSE_S
         try:
             sock.shutdown(socket.SHUT_WR)
@@ -241,7 +240,7 @@ def _uri(message: Mapping[str, object]) -> str | None:
 
 
 def _is_daemon_ending(error: object) -> bool:
-    """A daemon's word that it did nothing of what it was asked, because it ends."""
+    """Whether a daemon refused a request because it is ending, without having done anything."""
     match error:
         case {"data": {"goent": "ending"}}:
             return True
@@ -250,7 +249,7 @@ def _is_daemon_ending(error: object) -> bool:
 
 
 def _send(sock: socket.socket, line: bytes) -> None:
-    """`Gone` if the line did not leave as a whole: then nobody has read it."""
+    """Send a line; raises `DaemonClosed` if not all of it was sent: then nobody has read it."""
     try:
         sock.sendall(line + b"\n")
     except TimeoutError:
@@ -277,7 +276,7 @@ def _write_all(fd: int, data: bytes) -> None:
     while view:
         try:
             view = view[os.write(fd, view) :]
-        except BlockingIOError:  # the client's end may have been made so
+        except BlockingIOError:  # the client may have made the pipe non-blocking
             select.select([], [fd], [])
 
 

@@ -1,1 +1,1 @@
-"""Values, events, errors, settings and ports. Imports nothing else of ours."""
+"""Values, events, errors, settings and ports. Imports only `goent.system`."""

@@ -1,23 +1,24 @@
-"""What can go wrong, sorted by what the caller should do about it.
+"""The errors that go-ent raises, sorted by what the caller should do about them.
 
 GoentError
-├── ConfigError             fix a file, start again                 exit 2
+├── ConfigError             fix a file and retry                    exit 2
 ├── RequestError            cannot be served as asked               MCP tool error, JSON-RPC -32602
 │   └── UnknownWorker · UnknownSwarm · WorkerBusy · WorkerIsClosed · GoesOnElsewhere · NoRoute ·
 │       BudgetExceeded · StartedByWorker
-├── EnvironmentTrouble      go-ent or the machine                   exit 3
+├── EnvironmentTrouble      go-ent or the machine is at fault       exit 3
 │   └── OpenCodeMissing · Ending
-└── WorkerError             one worker failed, its siblings go on   a Failure in its result
-    ├── ProviderUnavailable    → a fallback may do:  RateLimited (AtLimit) · ProviderTimeout · OutOfCredit ·
-    │                            ProviderDown (Overloaded)
+└── WorkerError             one worker failed, others continue      a Failure in its result
+    ├── ProviderUnavailable      another provider may succeed: RateLimited (AtLimit) · ProviderTimeout ·
+    │                            OutOfCredit · ProviderDown (ServerNotRunning · Overloaded)
     ├── ProviderRefused (AuthRefused) · UnknownModel · ContextOverflow · ModelRefused
-    │                            the provider's own no
-    ├── BudgetSpent              the money is used up
-    ├── PermissionDenied · PermissionBypassed · VerifyFailed · TurnTimeout · Stalled · NothingSaid   how the turn went
+    │                            the provider refused the call
+    ├── BudgetSpent              no money left
+    ├── PermissionDenied · PermissionBypassed · NotTrusted · VerifyFailed · TurnTimeout · Stalled ·
+    │   NothingSaid              the turn failed
     ├── WorkspaceLost            its own folder is gone
-    └── WorkerCrashed · ProtocolError · UnsupportedVersion                 the program under it
+    └── WorkerCrashed · ProtocolError · UnsupportedVersion     its program failed
 
-Foreign errors are translated once, in the driver or the gateway. Cancellation is no error.
+Foreign errors are translated once, in the driver or the gateway. Cancellation is not an error.
 """
 
 from typing import ClassVar
@@ -30,13 +31,13 @@ class GoentError(Exception):
 
 
 class ConfigError(GoentError):
-    """A file says something we cannot use; the message names file, line and key."""
+    """A file contains a mistake; the message names file, line and key."""
 
     exit_code = 2
 
 
 class RulesMistaken(ConfigError):
-    """Nothing but the routing rules is at fault: older ones may stay in force."""
+    """Only the routing rules contain a mistake: the earlier rules may stay in force."""
 
 
 class RequestError(GoentError):
@@ -54,15 +55,15 @@ class UnknownSwarm(RequestError):
 
 
 class WorkerBusy(RequestError):
-    """A turn is under way, and the caller did not ask to queue."""
+    """A turn is in progress, and the caller did not ask to queue."""
 
 
 class WorkerIsClosed(RequestError):
-    """The worker takes no further prompt."""
+    """The worker accepts no further prompt."""
 
 
 class GoesOnElsewhere(RequestError):
-    """Another process has gone on with a session of the agent's."""
+    """Another process has continued the session."""
 
 
 class NoRoute(RequestError):
@@ -74,19 +75,19 @@ class BudgetExceeded(RequestError):
 
 
 class StartedByWorker(RequestError):
-    """A process that a worker started asked for more than a look at that worker."""
+    """A process that a worker started asked for more than that worker's status."""
 
 
 class EnvironmentTrouble(GoentError):
-    """Something around us is missing or broken; the message says how to mend it."""
+    """Something in the environment is missing or broken; the message names the remedy."""
 
 
 class OpenCodeMissing(EnvironmentTrouble):
-    """There is no `opencode` to run."""
+    """No `opencode` is installed."""
 
 
 class Ending(EnvironmentTrouble):
-    """Nothing was done, because this go-ent ends: the next one can be asked."""
+    """Nothing was done, because this go-ent is ending: the request can be sent to the next one."""
 
 
 class WorkerError(GoentError):
@@ -98,24 +99,24 @@ class WorkerError(GoentError):
 
 
 class ProviderUnavailable(WorkerError):
-    """The provider, not the work, is at fault: another one may do."""
+    """The provider is at fault, not the work: another one may succeed."""
 
     kind = "provider_unavailable"
     retryable = True
 
     def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
-        self.retry_after_s = retry_after_s  # what the provider asked for, if it did
+        self.retry_after_s = retry_after_s  # as the provider asked
 
 
 class RateLimited(ProviderUnavailable):
-    """The provider asks us to come back later."""
+    """The provider asks to retry later."""
 
     kind = "rate_limited"
 
 
 class AtLimit(RateLimited):
-    """Our own limit for the provider is reached: it has failed nobody."""
+    """go-ent's own limit for the provider is reached; the provider itself has not failed."""
 
 
 class ProviderTimeout(ProviderUnavailable):
@@ -131,30 +132,30 @@ class ProviderDown(ProviderUnavailable):
 
 
 class ServerNotRunning(ProviderDown):
-    """Nothing listens where a model server of the user's own should be."""
+    """Nothing listens at the address of a local model server."""
 
 
 class Overloaded(ProviderDown):
-    """The provider has more to do than it can."""
+    """The provider reports that it is overloaded."""
 
     kind = "provider_overloaded"
 
 
 class OutOfCredit(ProviderUnavailable):
-    """The provider's account is empty: trying again there does not help."""
+    """The account with the provider is empty: retrying there does not help."""
 
     kind = "out_of_credit"
     retryable = False
 
 
 class ProviderRefused(WorkerError):
-    """The provider turned the call down: a bad key, an unknown model, a bad request."""
+    """The provider refused the call: a bad key, an unknown model, a bad request."""
 
     kind = "provider_refused"
 
 
 class AuthRefused(ProviderRefused):
-    """The provider does not take the key, or does not let it do this."""
+    """The provider does not accept the key, or does not allow it the call."""
 
     kind = "auth_refused"
 
@@ -172,13 +173,13 @@ class ContextOverflow(WorkerError):
 
 
 class UnknownModel(WorkerError):
-    """The provider, or the worker's program, does not know the model that was asked for."""
+    """The provider, or the worker's program, does not know the requested model."""
 
     kind = "unknown_model"
 
 
 class WorkerCrashed(WorkerError):
-    """The worker's process ended by itself; `session_lives`: another one can go on with its session."""
+    """The worker's process ended by itself; with `session_lives`, its session can be resumed."""
 
     kind = "worker_crashed"
     retryable = True
@@ -198,7 +199,7 @@ class WorkerCrashed(WorkerError):
 
 
 class ProtocolError(WorkerError):
-    """The worker's program said something that its protocol does not allow."""
+    """The worker's program sent something that its protocol does not allow."""
 
     kind = "protocol_error"
 
@@ -216,13 +217,13 @@ class PermissionDenied(WorkerError):
 
 
 class PermissionBypassed(WorkerError):
-    """The worker did what nobody had allowed; what it did is in place."""
+    """The worker did something without permission; its effects are in place."""
 
     kind = "permission_bypassed"
 
 
 class NotTrusted(WorkerError):
-    """Files where it was to work would have run something that nobody has trusted: see `go-ent trust`."""
+    """Files in its folder would have run something that is not trusted: see `go-ent trust`."""
 
     kind = "not_trusted"
 
@@ -234,7 +235,7 @@ class VerifyFailed(WorkerError):
 
 
 class WorkspaceLost(WorkerError):
-    """The worker's own folder was removed, and what was in it."""
+    """The worker's own folder was removed with its content."""
 
     kind = "workspace_lost"
     retryable = True
@@ -248,7 +249,7 @@ class TurnTimeout(WorkerError):
 
 
 class Stalled(WorkerError):
-    """The turn fell silent, and nothing of it was seen to work any more."""
+    """The turn fell silent, and no sign of work was seen."""
 
     kind = "stalled"
     retryable = True
@@ -261,7 +262,7 @@ class ModelRefused(WorkerError):
 
 
 class NothingSaid(WorkerError):
-    """The turn ended without a word, an edit or a command: no claim can rest on it."""
+    """The turn ended without text, edits or commands, so nothing can be claimed."""
 
     kind = "empty_turn"
     retryable = True

@@ -17,14 +17,14 @@ RunName = Annotated[
 
 
 class EvalRunRequest(OperationRequest, frozen=True, kw_only=True):
-    """Suites to be run. The options are those of `go-ent eval run`."""
+    """Run suites. The options are those of `go-ent eval run`."""
 
     suites: Annotated[
         tuple[str, ...],
         Meta(description="Files of cases in the project, or folders that hold *.eval.yaml."),
     ] = ()
     target: Annotated[
-        tuple[str, ...], Meta(description="Who is tested, instead of the suites' own targets.")
+        tuple[str, ...], Meta(description="Targets to test instead of the suites' own.")
     ] = ()
     targets_file: Annotated[
         str | None, Meta(description="Instead of the .goent/targets.yaml nearest to each suite.")
@@ -34,42 +34,40 @@ class EvalRunRequest(OperationRequest, frozen=True, kw_only=True):
     exclude_tags: Annotated[tuple[str, ...], Meta(description="No case with one of these.")] = ()
     trials: Annotated[int, Meta(ge=1, le=1000)] | None = None
     workers: Annotated[
-        Annotated[int, Meta(ge=1, le=50)] | None, Meta(description="Attempts at once, per target.")
+        Annotated[int, Meta(ge=1, le=50)] | None, Meta(description="Parallel attempts per target.")
     ] = None
     threshold: Annotated[float, Meta(ge=0, le=1)] | None = None
     budget_usd: Annotated[
         PositiveNumber | None, Meta(description="What the run may cost, in USD.")
     ] = None
-    timeout_s: Annotated[
-        PositiveNumber | None, Meta(description="For an attempt; default: 600.")
-    ] = None
-    judge: Annotated[str | None, Meta(description="Who judges: a target, or provider/model.")] = (
+    timeout_s: Annotated[PositiveNumber | None, Meta(description="Per attempt; default: 600.")] = (
         None
     )
+    judge: Annotated[str | None, Meta(description="The judge: a target, or provider/model.")] = None
     compat: Annotated[
         Literal["agentv"] | None, Meta(description="Judge exactly as AgentV does.")
     ] = None
-    out: Annotated[str | None, Meta(description="Folder for it; default: a new one.")] = None
+    out: Annotated[str | None, Meta(description="The run's folder; default: a new one.")] = None
     resume: Annotated[
         str | None,
-        Meta(description="Go on with this run (its id or folder); only finished trials are kept."),
+        Meta(description="Resume this run (its id or folder); only finished trials are kept."),
     ] = None
     retry: Annotated[
         Literal["errors", "failed"] | None,
-        Meta(description="With resume: make these again, too."),
+        Meta(description="With resume: rerun these as well."),
     ] = None
 
 
 class EvalStatusRequest(OperationRequest, frozen=True, kw_only=True):
-    """How a run stands; with `cancel`, end it."""
+    """The status of a run; with `cancel`, end it."""
 
     run_id: RunName
-    cancel: Annotated[bool, Meta(description="End it; what has been finished is kept.")] = False
-    wait_s: Annotated[WaitSeconds, Meta(description="Wait so long for its end first.")] = 0.0
+    cancel: Annotated[bool, Meta(description="End it; finished trials are kept.")] = False
+    wait_s: Annotated[WaitSeconds, Meta(description="First wait this long for its end.")] = 0.0
 
 
 class EvalCompareRequest(OperationRequest, frozen=True, kw_only=True):
-    """Is the second run better than the first?"""
+    """Compare two runs: whether the second is better than the first."""
 
     before: RunName
     after: RunName
@@ -80,7 +78,7 @@ class EvalCompareRequest(OperationRequest, frozen=True, kw_only=True):
 
 
 class EvalTrouble(Value, frozen=True, kw_only=True):
-    """A trial that did not pass, and why in few words."""
+    """A trial that did not pass, and a short reason."""
 
     test_id: str
     target: str
@@ -90,10 +88,10 @@ class EvalTrouble(Value, frozen=True, kw_only=True):
 
 
 class EvalStatus(Value, frozen=True, kw_only=True):
-    """A run as it stands. Trials are counted: `done` of `total`, None where that is not known.
+    """The status of a run: `done` of `total` trials; `total` is None where it is unknown.
 
-    `cost_usd` None: the cost of a trial is not known; `known_usd` is the sum of the others. `exit_code` is that of
-    `go-ent eval run`: 0 all pass, 1 one fails, 2 a file is wrong, 3 one could not be judged.
+    `cost_usd` is None if the cost of a trial is unknown; `known_usd` is the sum of the others. `exit_code`
+    is that of `go-ent eval run`: 0 all passed, 1 one failed, 2 a file is wrong, 3 one could not be judged.
     """
 
     run_id: str
@@ -122,9 +120,9 @@ class EvalChange(Value, frozen=True, kw_only=True):
 
 
 class EvalComparison(Value, frozen=True, kw_only=True):
-    """The second run against the first, case by case; `p` is how often chance alone does that.
+    """The second run compared with the first, case by case; `p` is the probability by chance alone.
 
-    `changed` are the largest changes; `left_out` cases are in one run only, or failed to run in one.
+    `changed` are the largest changes; `left_out` counts cases that only one run has, or that failed to run.
     """
 
     conclusion: Conclusion
@@ -144,7 +142,7 @@ class EvalComparison(Value, frozen=True, kw_only=True):
 
 
 class Evaluations(Protocol):
-    """Who runs evaluations beside the workers. All raise a `RequestError` or `ConfigError` that names the remedy."""
+    """Runs evaluations. Each method raises a `RequestError` or `ConfigError` that names the remedy."""
 
     async def run(self, request: EvalRunRequest, base: Path) -> EvalStatus: ...
 

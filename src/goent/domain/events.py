@@ -1,11 +1,11 @@
-"""What happens to a worker or a swarm, one event at a time.
+"""The events of workers and swarms, which are all that a journal stores.
 
-The order is a grammar that every journal obeys:
+Their order is a grammar that every journal obeys:
 
     WorkerSpawned (TurnStarted DriverEvent* … TurnEnded)* WorkerClosed
 
-`TurnEnded` comes exactly once a turn and `WorkerClosed` exactly once a worker, also on cancel,
-crash and our own bugs. A `DriverEvent` is all that a driver may say; the core adds the rest.
+`TurnEnded` comes exactly once per turn and `WorkerClosed` exactly once per worker, also on cancellation,
+crashes and internal errors. A driver emits only `DriverEvent`s; the core adds the rest.
 
 A swarm has events of its own, under its own id:
 
@@ -45,27 +45,27 @@ from goent.domain.workspace import Work, Workspace, WorkspaceKind
 
 
 class Event(Struct, frozen=True, kw_only=True, tag=True, tag_field="type", omit_defaults=True):
-    """Tagged with its class name, so that a journal row says what it is."""
+    """Tagged with its class name, so that a journal row names its kind."""
 
 
 class TextDelta(Event, frozen=True, kw_only=True):
-    """The worker speaks. `message` groups the pieces of one message."""
+    """A piece of the worker's text; `message` groups the pieces of one message."""
 
     text: str
     message: str = ""
 
 
 class Thought(Event, frozen=True, kw_only=True):
-    """The worker reasons aloud."""
+    """A piece of the worker's reasoning."""
 
     text: str
     message: str = ""
 
 
 class ToolCall(Event, frozen=True, kw_only=True):
-    """A tool call, told again whenever it changes; `id` stays the same.
+    """A tool call, repeated with the same `id` whenever it changes.
 
-    `input` is the JSON value that the tool was given. It is told once, when it is known.
+    `input` is the tool's arguments as JSON; it is sent once, when it is known.
     """
 
     id: str
@@ -80,23 +80,23 @@ class ToolCall(Event, frozen=True, kw_only=True):
 
 
 class SessionOpened(Event, frozen=True, kw_only=True):
-    """The worker has a conversation. With the token another go-ent can go on with it."""
+    """The worker has a session, which another go-ent can resume with the token."""
 
     token: str
 
 
 class PlanUpdated(Event, frozen=True, kw_only=True):
-    """The worker's todo list, whole."""
+    """The worker's complete todo list."""
 
     entries: tuple[PlanEntry, ...]
 
 
 class PermissionAsked(Event, frozen=True, kw_only=True):
-    """The worker may not go on until somebody answers.
+    """The worker waits for a permission.
 
-    `detail` is the whole command, or the path and the whole diff. `reason` says why it is asked
-    although the rules would allow it. `always` are the patterns that a lasting yes would allow for
-    `tool`; without any it is not offered. At `expires_at` no answer is a no.
+    `detail` is the whole command, or the path and the whole diff. `reason` says why it is asked although
+    the rules would allow it. `always` are the patterns that `allow_always` would allow for `tool`; if
+    empty, that is not offered. Without an answer it is rejected at `expires_at`.
     """
 
     id: str
@@ -109,14 +109,14 @@ class PermissionAsked(Event, frozen=True, kw_only=True):
 
 
 class PermissionWithdrawn(Event, frozen=True, kw_only=True):
-    """Whoever asked is gone, so no answer is needed; what is still wanted is asked anew."""
+    """The question is void, because its session is gone; if still needed, it is asked again."""
 
     id: str
     reason: str
 
 
 class UsageReported(Event, frozen=True, kw_only=True):
-    """One metered model call, or what a provider that goes direct reported of itself."""
+    """One metered model call, or the usage that a program reported for direct calls."""
 
     provider: str
     model: str
@@ -128,16 +128,16 @@ class UsageReported(Event, frozen=True, kw_only=True):
 
 
 class Noticed(Event, frozen=True, kw_only=True):
-    """Something the worker's program hides and its owner should know: a retry, a stall."""
+    """Something that the worker's program does not show: a retry, a stall."""
 
     text: str
 
 
 class WorkerSpawned(Event, frozen=True, kw_only=True):
-    """The task was accepted. Workers of one `group`, a swarm, draw on one budget.
+    """The task was accepted. Workers of one `group`, a swarm, share one budget.
 
-    `edits_asked`: who then has neither edited nor used a tool has not done it. `sandbox` is how its processes
-    are confined; None if it has none, or if an older go-ent wrote it.
+    `edits_asked`: a worker that then neither edits nor uses a tool has not done the task. `sandbox` is the
+    level of its confinement; None if it has no processes, or if an older go-ent wrote the event.
     """
 
     task: str
@@ -176,9 +176,9 @@ class TurnStarted(Event, frozen=True, kw_only=True):
 
 
 class PermissionAnswered(Event, frozen=True, kw_only=True):
-    """Who answered, and what. `by` is a frontend, a rule or the time limit.
+    """The answer to a permission question. `by` is a frontend, a rule or the time limit.
 
-    `message` came with a no: what to do instead.
+    `message` came with a rejection: what to do instead.
     """
 
     id: str
@@ -188,28 +188,28 @@ class PermissionAnswered(Event, frozen=True, kw_only=True):
 
 
 class Verified(Event, frozen=True, kw_only=True):
-    """The verify commands ran; all exit codes 0 is the proof."""
+    """The verify commands ran; if all exit codes are 0, the work is verified."""
 
     checks: tuple[Check, ...]
 
 
 class WorkKept(Event, frozen=True, kw_only=True):
-    """What the worker has made so far is a commit on its branch."""
+    """The worker's changes so far were committed to its branch."""
 
     work: Work
 
 
 class GuardedFilesChanged(Event, frozen=True, kw_only=True):
-    """Files that other programs obey changed while the turn ran, by whoever."""
+    """Files that other programs obey changed during the turn, whoever changed them."""
 
     changes: tuple[GuardedChange, ...]
 
 
 class FilesChanged(Event, frozen=True, kw_only=True):
-    """What changed in a folder that is not the worker's own while the turn ran, by the state of its files.
+    """Files that changed during the turn in a folder that the worker shares.
 
-    `files` are the work of its commands, `also` what is not known to be its work, and of both `more` are left
-    out. `overlaps` have whole paths. `unseen` is what could not be compared.
+    `files` were changed by its commands, `also` perhaps by others; `more` of both are left out. `overlaps`
+    have absolute paths. `unseen` says what could not be compared.
     """
 
     files: tuple[FileChange, ...] = ()
@@ -220,7 +220,7 @@ class FilesChanged(Event, frozen=True, kw_only=True):
 
 
 class FailedOver(Event, frozen=True, kw_only=True):
-    """The turn went on at another provider."""
+    """The turn continued with another provider."""
 
     from_provider: str
     to_provider: str
@@ -228,13 +228,13 @@ class FailedOver(Event, frozen=True, kw_only=True):
 
 
 class BudgetWarned(Event, frozen=True, kw_only=True):
-    """The money is nearly or wholly spent."""
+    """A budget is nearly or completely spent."""
 
     message: str
 
 
 class TurnEnded(Event, frozen=True, kw_only=True):
-    """How the turn ended, and what its outcome rests on."""
+    """How the turn ended, and the evidence for its outcome."""
 
     turn: int
     state: Literal["completed", "failed", "cancelled"]
@@ -244,7 +244,7 @@ class TurnEnded(Event, frozen=True, kw_only=True):
 
 
 class WorkerClosed(Event, frozen=True, kw_only=True):
-    """The worker takes no further prompt; nothing of it is left running."""
+    """The worker accepts no further prompt; none of its processes is left."""
 
     reason: str
 
@@ -263,7 +263,7 @@ class SwarmSpawned(Event, frozen=True, kw_only=True):
 
 
 class TaskGiven(Event, frozen=True, kw_only=True):
-    """A task of the swarm goes to a new worker."""
+    """A task of the swarm was assigned to a new worker."""
 
     task: str
     worker: str
@@ -271,7 +271,7 @@ class TaskGiven(Event, frozen=True, kw_only=True):
 
 
 class TaskRefused(Event, frozen=True, kw_only=True):
-    """The worker that a task was given to could not begin."""
+    """The worker for a task could not start."""
 
     task: str
     worker: str
@@ -279,7 +279,7 @@ class TaskRefused(Event, frozen=True, kw_only=True):
 
 
 class TaskSettled(Event, frozen=True, kw_only=True):
-    """A task is over: by this worker, or without any."""
+    """A task ended, with this worker or without any."""
 
     task: str
     state: Literal["completed", "failed", "cancelled", "blocked"]
@@ -288,7 +288,7 @@ class TaskSettled(Event, frozen=True, kw_only=True):
 
 
 class TaskReopened(Event, frozen=True, kw_only=True):
-    """A task is to be tried again, with this pin; not with the providers to `avoid`."""
+    """A task is to be retried, with this pin and not with the providers in `avoid`."""
 
     task: str
     pin: Pin = Pin()
@@ -296,14 +296,14 @@ class TaskReopened(Event, frozen=True, kw_only=True):
 
 
 class SwarmCancelled(Event, frozen=True, kw_only=True):
-    """Nothing more is begun: of these tasks, or of all if none is named."""
+    """No more of these tasks are started; of all tasks if none is named."""
 
     reason: str
     tasks: tuple[str, ...] = ()
 
 
 class WorkMerged(Event, frozen=True, kw_only=True):
-    """Pieces of work were joined on a branch, and checked there."""
+    """Pieces of work were merged on a branch and verified there."""
 
     branch: str
     commit: str
@@ -321,6 +321,15 @@ DriverEvent = (
     | UsageReported
     | Noticed
 )
+SwarmEvent = (
+    SwarmSpawned
+    | TaskGiven
+    | TaskRefused
+    | TaskSettled
+    | TaskReopened
+    | SwarmCancelled
+    | WorkMerged
+)
 AnyEvent = (
     DriverEvent
     | WorkerSpawned
@@ -335,22 +344,7 @@ AnyEvent = (
     | BudgetWarned
     | TurnEnded
     | WorkerClosed
-    | SwarmSpawned
-    | TaskGiven
-    | TaskRefused
-    | TaskSettled
-    | TaskReopened
-    | SwarmCancelled
-    | WorkMerged
-)
-SwarmEvent = (
-    SwarmSpawned
-    | TaskGiven
-    | TaskRefused
-    | TaskSettled
-    | TaskReopened
-    | SwarmCancelled
-    | WorkMerged
+    | SwarmEvent
 )
 
 

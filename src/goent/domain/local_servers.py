@@ -1,4 +1,4 @@
-"""Model servers of the user's own: known programs, local addresses, the models they list."""
+"""Local model servers: known programs, local addresses, and the models they list."""
 
 from collections.abc import Mapping
 from ipaddress import ip_address, ip_network
@@ -7,13 +7,13 @@ from urllib.parse import urlsplit
 
 from goent.domain.types import Value
 
-# A host with such a name is one of the user's own network.
+# Hosts with such names are in the user's own network.
 _LOCAL_SUFFIXES: Final = (".local", ".lan", ".home.arpa", ".localhost")
-_CARRIER_NETWORK: Final = ip_network("100.64.0.0/10")  # where VPNs between a user's machines live
+_CARRIER_NETWORK: Final = ip_network("100.64.0.0/10")  # used by VPNs between a user's machines
 
 
 class LocalServer(Value, frozen=True, kw_only=True):
-    """A program that serves models and wants no key. `load` says how one more model is had."""
+    """A program that serves models without a key. `load` says how to add a model."""
 
     id: str
     title: str
@@ -64,19 +64,19 @@ _ALIASES: Final[Mapping[str, str]] = {
     "llama-cpp": "llama.cpp",
     "llama-server": "llama.cpp",
 }
-# Ports that no other program is known for.
+# Ports that only one known program uses.
 _BY_PORT: Final = {11434: "ollama", 1234: "lmstudio"}
 
 
 class ServedModel(Value, frozen=True, kw_only=True):
-    """A model as its server lists it; `window` is the tokens that fit, None if it does not say."""
+    """A model as its server lists it; `window` is its context window in tokens, None if unknown."""
 
     name: str
     window: int | None = None
 
 
 class ModelListing(Value, frozen=True, kw_only=True):
-    """What a server said when it was asked for its models; `trouble` if that was nothing."""
+    """The models that a server lists; `trouble` says why there is no list."""
 
     base_url: str
     models: tuple[ServedModel, ...] = ()
@@ -89,19 +89,19 @@ class ModelListing(Value, frozen=True, kw_only=True):
 
 
 class ModelServers(Protocol):
-    """The user's own servers, as they have told of themselves."""
+    """The local model servers and what they list."""
 
     async def refresh(self) -> None:
-        """Ask those that have not been asked just now."""
+        """Ask the servers again, except those that were asked just now."""
         ...
 
     def trouble(self, backend: str) -> str:
-        """What is wrong with a server; empty if nothing is known to be."""
+        """What is wrong with a server; empty if nothing is."""
         ...
 
 
 class NoModelServers:
-    """The port `ModelServers` where nobody is asked."""
+    """The port `ModelServers` without any server."""
 
     async def refresh(self) -> None: ...
 
@@ -111,7 +111,7 @@ class NoModelServers:
 
 
 def local_server(backend: str, base_url: str | None = None) -> LocalServer | None:
-    """Which program a backend is, by its name, else by a port that only one program uses."""
+    """The server program of a backend, by its name, else by a port that only one program uses."""
     found = LOCAL_SERVERS.get(_ALIASES.get(backend, backend))
     if found or base_url is None:
         return found
@@ -146,7 +146,7 @@ def is_this_machine(base_url: str) -> bool:
 
 
 def not_running_message(backend: str, base_url: str) -> str:
-    """One line for a server that nobody reaches: where it should be, and how it is started."""
+    """One line for an unreachable server: its address, and how to start it."""
     server = local_server(backend, base_url)
     what = server.title if server else f"the model server {backend!r}"
     start = f"{server.start}, or correct its base_url" if server else "start it"
@@ -154,7 +154,7 @@ def not_running_message(backend: str, base_url: str) -> str:
 
 
 def missing_model_message(backend: str, base_url: str, model: str) -> str:
-    """One line for a model that a server does not have: how it is had."""
+    """One line for a model that a server does not have, and how to add it."""
     server = local_server(backend, base_url)
     what = server.title if server else f"the model server {backend!r}"
     load = server.load if server else "load it there, or name one that it lists"

@@ -8,14 +8,14 @@ from goent.domain.types import BudgetScope, Price, Provider, RateLimits, Usage, 
 
 
 class Calibrations(Protocol):
-    """How each model's own count of tokens differs from our estimate."""
+    """How each model's own token count differs from go-ent's estimate."""
 
     def corrected(self, backend: str, model: str, estimated: int) -> int:
-        """The estimate, set right by what earlier calls told; as it is while there are too few."""
+        """The estimate, corrected by earlier calls; unchanged while there are too few."""
         ...
 
     async def learn(self, backend: str, model: str, *, estimated: int, actual: int) -> None:
-        """A call came back: `actual` is its whole prompt, cached tokens included."""
+        """Learn from a finished call; `actual` is its whole prompt, including cached tokens."""
         ...
 
 
@@ -29,7 +29,7 @@ class StartedCall(Value, frozen=True, kw_only=True):
 
 
 class CallSize(Value, frozen=True, kw_only=True):
-    """How many tokens a call is likely to take; reasoning is output."""
+    """The expected tokens of a call; reasoning counts as output."""
 
     input: int
     output: int
@@ -39,17 +39,17 @@ CallSizer = Callable[[], Awaitable[CallSize]]
 
 
 class CallDelay(Value, frozen=True, kw_only=True):
-    """Why a call cannot go out yet, and in how many seconds to ask again."""
+    """Why a call cannot be sent yet, and after how many seconds to retry."""
 
     reason: str
     wait_s: float
 
 
 class FinishedCall(Value, frozen=True, kw_only=True):
-    """One model call that is over.
+    """One finished model call.
 
-    `usage` is None if the provider reported none; it `is_final` unless the stream was cut off.
-    `billable` is False if the provider cannot bill the call: it refused it, or never got it.
+    `usage` is None if the provider reported none; `is_final` is False if a stream was cut and may have
+    reported a part of it. `billable` is False if the provider refused the call or never got it.
     """
 
     id: str
@@ -75,12 +75,12 @@ class ProviderMove(Value, frozen=True, kw_only=True):
 
 
 class CallObserver(Protocol):
-    """Who is told what becomes of model calls."""
+    """Observes model calls, and may delay or refuse them."""
 
     async def call_started(self, call: StartedCall, size: CallSizer) -> CallDelay | None:
-        """The call may go out, unless something hinders it now. `size` costs time to find out.
+        """None if the call may be sent now. `size` takes time to compute.
 
-        Raises `BudgetSpent` if it may not go out at all.
+        Raises `BudgetSpent` if it may not be sent at all.
         """
         ...
 
@@ -89,16 +89,15 @@ class CallObserver(Protocol):
     async def provider_changed(self, move: ProviderMove) -> None: ...
 
     async def notice(self, worker: str, text: str) -> None:
-        """Something that the worker's program does not see and its owner should."""
+        """Report something that the worker's program does not show."""
         ...
 
 
 class BudgetLimit(Value, frozen=True, kw_only=True):
-    """An amount for one worker, a group of them, a day of the user's, or a project.
+    """A budget for one worker, a group of workers, a day or a project.
 
-    `key` is the worker, the group, the day (UTC, as `2026-03-01`) or the project's folder. A hard
-    one is never passed by more than the calls under way; a soft one warns. `setting` is what the
-    user would change to have another one.
+    `key` is the worker, the group, the day (UTC, as `2026-03-01`) or the project's folder. A hard limit is
+    exceeded by the calls in flight at most; a soft one only warns. `setting` is where the user changes it.
     """
 
     scope: BudgetScope
@@ -109,20 +108,20 @@ class BudgetLimit(Value, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """As people are told of it."""
+        """The limit in words."""
         of = "the project" if self.scope == "project" else f"{self.scope} {self.key}"
         return f"the budget of {of}, {dollars(self.usd)}"
 
 
 class Spender(Value, frozen=True, kw_only=True):
-    """Who spends: a worker of a project, perhaps one of a group."""
+    """A worker that spends money, perhaps as part of a group."""
 
     project: str
     worker: str
     group: str = ""
 
     def counts_for(self, limit: BudgetLimit, project: str) -> bool:
-        """`project` is the one whose worker the limit of a task means."""
+        """Whether its costs count for a limit; a task's limit is for a worker of `project`."""
         match limit.scope:
             case "task":
                 return (self.project, self.worker) == (project, limit.key)
@@ -135,10 +134,10 @@ class Spender(Value, frozen=True, kw_only=True):
 
 
 class BudgetStatus(Value, frozen=True, kw_only=True):
-    """A limit, what was spent of it, and what is held back for work that has begun.
+    """A limit, what was spent of it, and what is reserved for work that has begun.
 
-    `in_flight_usd` is the part of what is held that calls under way may take: it is settled soon.
-    `unknown_calls` had no known price, and are in neither sum.
+    `in_flight_usd` is the part of `held_usd` for calls in flight, which are settled soon. `unknown_calls`
+    had no known price, and are in neither sum.
     """
 
     limit: BudgetLimit
@@ -152,15 +151,15 @@ class BudgetStatus(Value, frozen=True, kw_only=True):
         return self.limit.usd - self.spent_usd - self.held_usd
 
     def has_room_for(self, usd: Decimal) -> bool:
-        """What costs nothing can always be had."""
+        """Whether the amount fits; a free call always does."""
         return not usd or usd <= self.left_usd
 
     def may_soon_have_room_for(self, usd: Decimal) -> bool:
-        """There would be room if the calls under way turned out to cost nothing."""
+        """Whether the amount would fit if the calls in flight cost nothing."""
         return usd <= self.left_usd + self.in_flight_usd
 
     def share_after(self, usd: Decimal) -> Decimal:
-        """The share of the limit that is taken when this is spent too; 1 is all of it."""
+        """The share of the limit that is used with this amount; 1 is all of it."""
         taken = self.spent_usd + self.held_usd + usd
         return taken / self.limit.usd if self.limit.usd else Decimal("Infinity" if taken else 0)
 
@@ -170,9 +169,9 @@ class BudgetStatus(Value, frozen=True, kw_only=True):
 
 
 class CallHold(Value, frozen=True, kw_only=True):
-    """What one call may take, and the limits under which it may go out.
+    """What one call may cost, and the limits that apply to it.
 
-    `usd` is None where no price is known. `pace` is what the provider allows of its model.
+    `usd` is None if no price is known. `pace` are the provider's rate limits for the model.
     """
 
     usd: Decimal | None = None
@@ -182,11 +181,10 @@ class CallHold(Value, frozen=True, kw_only=True):
 
 
 class Admission(Value, frozen=True, kw_only=True):
-    """Whether a call, or a worker, may go on: it may if there is nothing to wait for.
+    """Whether a call or a worker is admitted.
 
-    `standings` are the limits as they were without it. `exceeded` is the hard one that it would
-    exceed, with `wait_s` only because of calls in progress. `reason` names anything else that it
-    has to wait for.
+    `standings` are the limits without it. `exceeded` is the hard limit that it would exceed; with `wait_s`,
+    only because of calls in flight. `reason` names anything else that it has to wait for.
     """
 
     standings: tuple[BudgetStatus, ...] = ()
@@ -200,7 +198,7 @@ class Admission(Value, frozen=True, kw_only=True):
 
 
 def dollars(usd: Decimal) -> str:
-    """Two digits, or as many as the first two that tell something."""
+    """An amount with two decimals, or for small amounts two significant digits."""
     digits = 2 if not usd or abs(usd) >= 1 else max(2, 1 - usd.adjusted())
     whole, _, part = f"{usd:.{digits}f}".partition(".")
     return f"${whole}.{part.rstrip('0').ljust(2, '0')}"
@@ -227,9 +225,9 @@ class LedgerEntry(Value, frozen=True, kw_only=True):
 
 
 class CostRow(Value, frozen=True, kw_only=True):
-    """A line of a cost report. `cost_usd` is None as soon as one call's price is unknown.
+    """A row of a cost report. `cost_usd` is None if any call's price is unknown.
 
-    `known_usd` is then the sum of the others, and `unknown_calls` says how many are missing in it.
+    `known_usd` is then the sum of the other calls, and `unknown_calls` the number of those left out.
     """
 
     key: str
@@ -241,38 +239,38 @@ class CostRow(Value, frozen=True, kw_only=True):
 
 
 class Ledger(Protocol):
-    """What was spent, by this user, in all projects."""
+    """The costs of this user, in all projects."""
 
     async def begin_call(
         self, call: str, entry: LedgerEntry, hold: CallHold | None = None
     ) -> Admission:
-        """A call wants to go out. Until it is settled it is in no report."""
+        """Admit a call and record it as in flight. Until it is settled it is in no report."""
         ...
 
     async def hold_back(
         self, spender: Spender, usd: Decimal, limits: Sequence[BudgetLimit]
     ) -> Admission:
-        """Hold the amount back for a worker, if the hard limits have room for it."""
+        """Reserve the amount for a worker, if the hard limits have room for it."""
         ...
 
     async def release(self, spender: Spender) -> None:
-        """What was held back for the worker is free again."""
+        """Release the worker's reservation."""
         ...
 
     async def standings(self, limits: Sequence[BudgetLimit], project: str) -> list[BudgetStatus]:
-        """How the limits stand; that of a task means a worker of the project."""
+        """The state of the limits; a task's limit is for a worker of the project."""
         ...
 
     async def settle_call(self, call: str, entry: LedgerEntry | None) -> None:
-        """The call is over: what it took, or None if nothing can be owed for it."""
+        """Record what a call cost; None if it cannot be charged."""
         ...
 
     async def settle_lost(self, project: str) -> list[LedgerEntry]:
-        """Enter what a dead go-ent of the project never settled, as calls of unknown cost."""
+        """Record the calls that a dead go-ent of the project left in flight, with unknown cost."""
         ...
 
     async def add(self, entry: LedgerEntry) -> None:
-        """Enter a call that nobody saw begin."""
+        """Record a call whose start was not recorded."""
         ...
 
     async def report(
@@ -281,12 +279,12 @@ class Ledger(Protocol):
 
 
 class Prices(Protocol):
-    """What providers charge, in USD. None means unknown, which is not 0."""
+    """What providers charge, in USD; None if unknown, which is not 0."""
 
     async def cost(self, provider: Provider, usage: Usage, at: float) -> Decimal | None:
-        """The price of one call that ended at that time."""
+        """The cost of one call that ended at that time."""
         ...
 
     async def price(self, provider: Provider, at: float) -> Price | None:
-        """The price per million tokens, for people to compare."""
+        """The price per million tokens, simplified to one figure each."""
         ...

@@ -1,9 +1,7 @@
 """The protocols by which workers run: drivers, sessions, journal, gateway, tool guard.
 
-One variable of its environment says it, as JSON; the agent takes it out before it starts anything.
-
-Other ports stand beside the values they speak of: `calls`, `ledger`, `health`, `forecasts`, `tasks`, `workspaces`,
-`evaluations`.
+Other ports are beside the values they use: in `money`, `provider_condition`, `task_profile`, `workspace`,
+`sandbox_port`, `local_servers` and `evaluation_messages`.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -17,10 +15,10 @@ from goent.domain.types import Check, Dialect, Method, PermissionAnswer, Prompt,
 
 
 class GuardedCall(Value, frozen=True, kw_only=True):
-    """One call, before it runs. `owner` is the worker's own session, `session` perhaps a subagent's.
+    """One tool call, before it runs. `owner` is the worker's session, `session` perhaps a subagent's.
 
-    `resumes` is whose session the call goes on with, if it is to go on with one.
-    `worktree` is the top of the checkout, as the program sees it; `/` where there is none.
+    `resumes` is the session that the call resumes, if any. `worktree` is the top of the checkout, as the
+    program sees it; `/` if there is none.
     """
 
     owner: str
@@ -38,18 +36,18 @@ class GuardedCall(Value, frozen=True, kw_only=True):
 
 
 class GuardVerdict(Value, frozen=True, kw_only=True):
-    """May it run? If not, `message` is what the model is told."""
+    """Whether a call may run; if not, `message` is for the model."""
 
     allow: bool
     message: str = ""
 
 
 class ToolGuard(Protocol):
-    """Whoever decides on the calls of one process."""
+    """Decides on the tool calls of one process."""
 
     @property
     def is_loaded(self) -> bool:
-        """Whether the process may ask a model: one whose tools would run unasked may not."""
+        """Whether the process may call models: without its guard, its tools would run unasked."""
         ...
 
     def mark_loaded(self, directory: str) -> None:
@@ -57,7 +55,7 @@ class ToolGuard(Protocol):
         ...
 
     async def judge(self, call: GuardedCall) -> GuardVerdict:
-        """May take as long as a person needs to answer."""
+        """Decide on a call; this may take as long as a person needs to answer."""
         ...
 
     def shell_environment(self, session: str) -> Mapping[str, str]:
@@ -65,7 +63,7 @@ class ToolGuard(Protocol):
         ...
 
     def hint(self, session: str, output: str) -> str:
-        """What to say after the words of a command that failed; nothing if the sandbox had no part."""
+        """A hint for the output of a failed command; empty if the sandbox was not the cause."""
         ...
 
 
@@ -73,7 +71,7 @@ GATE_VARIABLE = "GOENT_GATE"
 
 
 class GateModel(Value, frozen=True, kw_only=True):
-    """The model that the worker was given."""
+    """The worker's model."""
 
     name: str
     backend: str
@@ -84,11 +82,11 @@ class GateModel(Value, frozen=True, kw_only=True):
 
 
 class GateAddress(Value, frozen=True, kw_only=True):
-    """The value of `GOENT_GATE`. `url` stands in for the backend's own address.
+    """The value of `GOENT_GATE`, as JSON; the agent removes it before it starts anything.
 
-    `writable` is of the project's settings, which a worktree may not hold. `refused` are the tools
-    that the worker's rules refuse whatever they are given: the model is not offered them. `sandbox` is
-    how its commands are confined; empty if they are not.
+    `url` replaces the backend's own address. `writable` is from the project's settings, which a worktree
+    may not contain. `refused` are the tools that the worker's rules always refuse: the model is not offered
+    them. `sandbox` are the limits of its commands; empty if there are none.
     """
 
     url: str
@@ -104,12 +102,11 @@ TurnStopReason = Literal["end", "cancelled"]
 
 
 class WorkerSpec(Value, frozen=True, kw_only=True):
-    """All that a driver is told about the worker it is to run.
+    """The worker that a driver is to run.
 
-    `fallbacks` may serve its model calls if the provider cannot. `resume` is the `token` of an
-    earlier session of the worker's, whose memory it shall have.
-    `asked` questions have been put in its name before: their ids are taken. `allowed_tools` are
-    all that go-ent's own agent may use; None: all. `temperature` is for models that are called directly.
+    `fallbacks` may serve its model calls if the provider cannot. `resume` is the `token` of an earlier
+    session that is resumed. `asked` is the number of earlier questions, whose ids are taken.
+    `allowed_tools` limits go-ent's own agent; None means all. `temperature` is for method `api`.
     """
 
     id: str
@@ -126,7 +123,7 @@ class WorkerSpec(Value, frozen=True, kw_only=True):
 
 
 class WorkerLiveness(Value, frozen=True, kw_only=True):
-    """Does a silent worker live, and what is it doing? For its owner to read."""
+    """Whether a silent worker is alive, and what it is doing, in words."""
 
     alive: bool
     detail: str
@@ -137,7 +134,7 @@ class WorkerSession(Protocol):
 
     @property
     def token(self) -> str:
-        """What a later session is opened with to go on where this one was; empty if none can."""
+        """The token with which the session can be resumed; empty if it cannot."""
         ...
 
     async def prompt(self, prompt: Prompt, emit: Emit) -> TurnStopReason:
@@ -149,14 +146,14 @@ class WorkerSession(Protocol):
         ...
 
     async def answer(self, permission_id: str, option: PermissionAnswer, message: str = "") -> bool:
-        """Answer a question that the running turn asked; `message` goes with a rejection.
+        """Answer a question of the running turn; `message` goes with a rejection.
 
-        Whether the program can be told such a message with its no, and goes on.
+        Returns whether the program accepts such a message and continues.
         """
         ...
 
     async def liveness(self) -> WorkerLiveness:
-        """Look after a turn from which nothing has been heard for long."""
+        """Check on a turn that has been silent for long."""
         ...
 
 
@@ -164,12 +161,12 @@ class Driver(Protocol):
     """One way to run workers."""
 
     def open(self, spec: WorkerSpec) -> AbstractAsyncContextManager[WorkerSession]:
-        """A session that leaves nothing behind when the context closes."""
+        """A session; when the context closes, nothing of it is left."""
         ...
 
 
 class Journal(Protocol):
-    """The append-only truth of one project."""
+    """The append-only events of one project."""
 
     async def append(self, batch: Sequence[tuple[str, float, AnyEvent]]) -> list[EventEnvelope]:
         """Store (worker, at, event) in one commit; the stamped envelopes come back in order."""
@@ -191,7 +188,7 @@ class Journal(Protocol):
 
 
 class Meter(Protocol):
-    """Who knows of the model calls that are still under way."""
+    """Knows the model calls that are in flight."""
 
     async def settle(self, worker: str) -> None:
         """Return when the worker's calls have been counted; bounded."""
@@ -205,14 +202,14 @@ class Verifier(Protocol):
 
 
 class Gate(Protocol):
-    """Where a worker's model calls go in. The driver says whose session is whose."""
+    """The gateway for workers' model calls. The driver binds sessions to workers."""
 
     def base_url(self, backend: str) -> str:
-        """The address that stands in for the backend's own `base_url`."""
+        """The address that replaces the backend's own `base_url`."""
         ...
 
     def issue_token(self) -> str:
-        """A key for one worker process, good for this gate alone."""
+        """A key for one worker process, valid at this gateway only."""
         ...
 
     def revoke_token(self, token: str) -> None: ...
@@ -223,23 +220,23 @@ class Gate(Protocol):
         ...
 
     def set_guard(self, token: str, guard: ToolGuard) -> None:
-        """Tool calls of the process that has the token are decided by `guard`."""
+        """Let `guard` decide on the tool calls of the process with the token."""
         ...
 
     def bind(self, *, token: str, session: str, worker: str | None) -> None:
-        """Calls of the session are the worker's; with None the gate answers them itself."""
+        """Charge calls of the session to the worker; with None the gateway answers them itself."""
         ...
 
     def unbind(self, session: str) -> None: ...
 
     def waiting_s(self, worker: str) -> float | None:
-        """For how long the worker has been waiting for a model; None if it is not."""
+        """How long the worker has been waiting for a model; None if it is not waiting."""
         ...
 
 
 class WorkerPasses(Protocol):
-    """Says to the daemon which worker a process belongs to, however it was started."""
+    """Identifies to the daemon the worker that a process belongs to, however it was started."""
 
     def environment(self, worker: str) -> Mapping[str, str]:
-        """For whatever is run for the worker: from there it can be looked at, and no other."""
+        """Variables for everything run for the worker: they allow a look at that worker only."""
         ...

@@ -1,4 +1,4 @@
-"""Whether a provider can be asked now: its condition, the record kept of it, and the ports."""
+"""Whether a provider can be called now: its condition, the stored record of it, and the ports."""
 
 from collections.abc import Callable
 from typing import Literal, NamedTuple, Protocol
@@ -10,12 +10,11 @@ HealthState = Literal["unknown", "healthy", "failing", "limited", "down", "refus
 
 
 class ProviderCondition(Value, frozen=True, kw_only=True):
-    """How one provider's model is, as far as its calls have told.
+    """The condition of one provider's model, according to its calls.
 
-    `failing` ones failed once or twice and may still be asked. `limited`, `down`, `refused` (the
-    key) and `no_credit` ones are not asked before `until` (seconds since 1970); then one call tries
-    it. `time_is_announced`: the provider itself named the time. `is_on_trial`: such a call is in
-    progress, so it may be back at any moment.
+    One that is `failing` failed once or twice and is still called. One that is `limited`, `down`, `refused`
+    (the key) or `no_credit` is not called before `until` (seconds since 1970); then one call tries it.
+    `time_is_announced`: the provider itself named the time. `is_on_trial`: such a call is in flight.
     """
 
     state: HealthState = "unknown"
@@ -25,7 +24,7 @@ class ProviderCondition(Value, frozen=True, kw_only=True):
     reason: str = ""
 
     def is_unavailable(self, now: float) -> bool:
-        """It is no use to ask it now."""
+        """Whether a call now would be useless."""
         return self.state not in _ASKABLE_STATES and self.until is not None and self.until > now
 
 
@@ -33,7 +32,7 @@ _ASKABLE_STATES: frozenset[HealthState] = frozenset({"unknown", "healthy", "fail
 
 
 class HealthKey(NamedTuple):
-    """Whose health it is. `account` tells address and key apart from others, and tells neither."""
+    """The key of a health record. `account` is a digest of address and key."""
 
     backend: str
     model: str
@@ -41,9 +40,9 @@ class HealthKey(NamedTuple):
 
 
 class HealthRecord(Value, frozen=True, kw_only=True):
-    """What is kept of one provider's model. Times are seconds since 1970.
+    """The stored health of one provider's model. Times are seconds since 1970.
 
-    `failures` in a row; `since` the state holds; `trial_until` another call tries it out.
+    `failures` are consecutive; `since` is when the state began; until `trial_until` a call tries it.
     """
 
     state: HealthState = "unknown"
@@ -56,40 +55,40 @@ class HealthRecord(Value, frozen=True, kw_only=True):
 
 
 class HealthRecords(Protocol):
-    """What is kept of the health of providers, for all go-ents of a user."""
+    """The health records that all go-ents of a user share."""
 
     def known(self, key: HealthKey) -> HealthRecord:
-        """As last seen: at once, from memory."""
+        """The record as last seen, from memory."""
         ...
 
     async def change(
         self, key: HealthKey, step: Callable[[HealthRecord], HealthRecord | None]
     ) -> HealthRecord | None:
-        """Take the step from what is kept now, with nobody in between; None leaves it."""
+        """Apply a step to the present record atomically; a step that returns None changes nothing."""
         ...
 
     async def forget(self, backend: str, model: str) -> bool:
-        """Whether there was something to forget."""
+        """Delete a record; returns whether there was one."""
         ...
 
 
 class ProviderHealth(Protocol):
-    """Who can be asked. A call that was admitted ends in exactly one of the three ways."""
+    """Which providers can be called. An admitted call ends with `record_success`, `record_failure` or `release`."""
 
     def condition(self, provider: Provider) -> ProviderCondition: ...
 
     def calls_in_flight(self, provider: Provider) -> int:
-        """Calls of this go-ent."""
+        """Calls of this go-ent that are in flight."""
         ...
 
     async def try_admit(self, provider: Provider, *, force: bool = False) -> bool:
-        """Whether a call may go out now; `force` where there is nobody else to ask."""
+        """Whether a call may be sent now; `force` if there is no other provider."""
         ...
 
     async def record_success(
         self, provider: Provider, *, began: float, used_up_for_s: float | None = None
     ) -> None:
-        """It answered a call that began then; `used_up_for_s` if that was the last for so long."""
+        """Record an answered call; `used_up_for_s` if no more calls are allowed for so long."""
         ...
 
     async def record_failure(
@@ -97,9 +96,9 @@ class ProviderHealth(Protocol):
     ) -> None: ...
 
     async def release(self, provider: Provider) -> None:
-        """The call was given up, and tells nothing."""
+        """End a call that was abandoned and says nothing about the provider."""
         ...
 
     async def forget(self, provider: Provider) -> bool:
-        """Ask it as if nothing had been; whether there was something."""
+        """Delete the provider's record; returns whether there was one."""
         ...

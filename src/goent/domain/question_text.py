@@ -1,7 +1,7 @@
 """Permission questions as text: nothing hidden, and shortened only with head, tail and a count.
 
-A command may be written so that its end is off the screen or does not print: by blanks, line
-feeds, control characters, letters without ink. Here they are spelled out.
+A command can be written so that its end is off the screen or invisible: with blanks, line feeds, control
+characters, or letters that print as nothing. Here these are spelled out.
 """
 
 import json
@@ -22,7 +22,7 @@ _BLANKS = re.compile(rf"[ \t]{{{MAX_BLANKS + 1},}}")
 
 
 def visible_text(text: str) -> str:
-    """The same text, where what does not print is spelled out and long gaps are counted."""
+    """The text with invisible characters spelled out and long gaps replaced by their length."""
     text = _EMPTY_LINES.sub(lambda gap: f"\n⟨{gap[0].count(chr(10)) - 1:,} empty lines⟩\n", text)
     text = _BLANKS.sub(lambda gap: f"⟨{len(gap[0]):,} blanks⟩", text)
     if not _INKLESS.isdisjoint(text) or not text.replace("\n", "").replace("\t", "").isprintable():
@@ -31,7 +31,7 @@ def visible_text(text: str) -> str:
 
 
 def _runs(text: str) -> Sequence[str]:
-    """Each character, and each run of one that does not print."""
+    """The characters; repeated invisible ones are joined."""
     found: list[str] = []
     for letter in text:
         if found and found[-1][0] == letter and not _prints(letter):
@@ -55,9 +55,9 @@ def _prints(letter: str) -> bool:
 
 
 def excerpt(text: str, limit: int, how: str = "") -> str:
-    """At most about so many characters: the head and the tail, and between them what is missing.
+    """About `limit` characters: head and tail, and between them the number of those left out.
 
-    `how` says how to see the whole.
+    `how` says how to see the whole text.
     """
     if len(text) <= limit:
         return text
@@ -67,7 +67,7 @@ def excerpt(text: str, limit: int, how: str = "") -> str:
 
 
 def fit_rows(text: str, width: int, rows: int, how: str = "") -> str:
-    """As many lines as fit into the rows of a terminal: the first and the last ones.
+    """The first and last lines that fit into the rows of a terminal.
 
     A line that is too long for its share is cut on the side of the gap.
     """
@@ -101,7 +101,7 @@ def _height(line: str, width: int) -> int:
 
 
 def one_line(text: str, limit: int) -> str:
-    """In one line of a list: what is left of it, head and tail."""
+    """The text as one line of a list, shortened to head and tail."""
     line = " ".join(visible_text(text).strip().replace("\n", " ⏎ ").split())
     if len(line) <= limit:
         return line
@@ -111,7 +111,7 @@ def one_line(text: str, limit: int) -> str:
 
 
 def always_rule(tool: str, patterns: Sequence[str]) -> str:
-    """What a lasting yes would allow; nothing if it would allow no more than this call."""
+    """What `allow_always` would allow; empty if no more than this call."""
     if not patterns:
         return ""
     named = ", ".join(visible_text(json.dumps(pattern, ensure_ascii=False)) for pattern in patterns)

@@ -1,9 +1,7 @@
-"""What comes back about workers, providers, routes and costs, on every interface.
+"""Replies about workers, providers, routes and costs, on every interface.
 
-The field names are public (see `docs/interfaces.md`). Money is a float here because JSON has no
-decimals; an amount that is not known is None, never 0.
-
-Public names, as in `replies`.
+The field names are public (see `docs/interfaces.md`). Money is a float here because JSON has no decimals;
+an unknown amount is None, never 0.
 """
 
 from typing import Literal
@@ -31,9 +29,9 @@ from goent.domain.workspace import KeptSpace
 
 
 class Estimate(Value, frozen=True, kw_only=True):
-    """What a task may cost: [p50, p90] in USD, or None where nothing is known.
+    """What a task may cost: [p50, p90] in USD, or None if unknown.
 
-    `source` is `history` (so many `samples` of tasks like it) or `estimate` (its size, at the price).
+    `source` is `history` (from `samples` similar tasks) or `estimate` (from its size and the price).
     """
 
     cost_usd: tuple[float, float] | None = None
@@ -61,13 +59,12 @@ class Failover(Value, frozen=True, kw_only=True):
 
 
 class Result(Value, frozen=True, kw_only=True):
-    """What a worker made of its task. `evidence` says whether anybody checked.
+    """The result of a worker. `evidence` says whether it was verified.
 
-    `workspace` is the folder of its own, if it had one, and `branch` where its changes are. `guarded_changes` are
-    files that other programs obey and that changed while it worked. In a folder that it shares, `also_changed` are
-    files that changed meanwhile and are not known to be its work, and `overlaps` those that it and another worker
-    changed at the same time. `sandbox` is how its processes are
-    confined; null where it has none of its own (`api`).
+    `workspace` is its own folder, if it had one, and `branch` has its changes. `guarded_changes` are files that
+    other programs obey and that changed while it worked. In a shared folder, `also_changed` are files that
+    changed meanwhile, perhaps by others, and `overlaps` files that another worker changed at the same time.
+    `sandbox` is the level of its confinement; null if it has no processes (`api`).
     """
 
     worker_id: str
@@ -120,7 +117,7 @@ class PromptReply(Value, frozen=True, kw_only=True):
 
 
 class Progress(Value, frozen=True, kw_only=True):
-    """How far the worker is, and who says so."""
+    """The worker's progress, and its source."""
 
     percent: int | None = None
     source: Literal["todos", "history"] | None = None
@@ -129,9 +126,9 @@ class Progress(Value, frozen=True, kw_only=True):
 class Question(Value, frozen=True, kw_only=True):
     """An open permission question.
 
-    `detail` is the whole command, or the path and the whole diff; a reply that has to leave something
-    out says so in it, and `omitted` counts the characters. `shown` is the same with what does not print
-    spelled out, if there is such. `always` is the rule that a lasting yes would write.
+    `detail` is the whole command, or the path and the whole diff; if a reply has to shorten it, it says so,
+    and `omitted` counts the characters. `shown` is the same with invisible characters spelled out, if there
+    are any. `always` is the rule that `allow_always` would add.
     """
 
     id: str
@@ -147,7 +144,7 @@ class Question(Value, frozen=True, kw_only=True):
 
 
 class Status(Value, frozen=True, kw_only=True):
-    """A worker as it stands."""
+    """The status of a worker."""
 
     worker_id: str
     state: WorkerState
@@ -189,7 +186,7 @@ class WaitReply(Value, frozen=True, kw_only=True):
 
 
 class AnswerReply(Value, frozen=True, kw_only=True):
-    """The answer was passed on. `message_passed`: whether the model is told the words with it."""
+    """The answer was passed on. `message_passed`: whether the model gets the message."""
 
     state: WorkerState
     evidence: Evidence | None = None
@@ -198,7 +195,7 @@ class AnswerReply(Value, frozen=True, kw_only=True):
 
 
 class CancelReply(Value, frozen=True, kw_only=True):
-    """The turn was stopped; what it had done so far is kept."""
+    """The turn was stopped; its work so far is kept."""
 
     state: WorkerState
     evidence: Evidence | None = None
@@ -208,7 +205,7 @@ class CancelReply(Value, frozen=True, kw_only=True):
 class WorkerLine(Value, frozen=True, kw_only=True):
     """A worker in a list: short, so that twenty fit into a model's context.
 
-    `overlaps` are the workers that changed files which it changed at the same time, in a folder they share.
+    `overlaps` are workers that changed the same files at the same time, in a shared folder.
     """
 
     worker_id: str
@@ -230,14 +227,14 @@ class WorkerLine(Value, frozen=True, kw_only=True):
 
 
 class WorkerList(Value, frozen=True, kw_only=True):
-    """Workers, newest first. `total` counts those that the limit left out too."""
+    """Workers, newest first. `total` includes those beyond the limit."""
 
     workers: tuple[WorkerLine, ...]
     total: int
 
 
 class SpaceList(Value, frozen=True, kw_only=True):
-    """The workspaces that are there, and what they take on disk."""
+    """The existing workspaces, and their size on disk."""
 
     spaces: tuple[KeptSpace, ...]
     bytes: int
@@ -284,8 +281,8 @@ class PriceView(Value, frozen=True, kw_only=True):
 class ProviderView(Value, frozen=True, kw_only=True):
     """A provider, and whether it can be used now.
 
-    `in_use` counts workers at work on it, `calls` its model calls under way, in this project.
-    `cost_estimate` is in USD, for a task of usual size.
+    `in_use` counts this project's workers on it, `calls` its model calls in flight. `cost_estimate` is in
+    USD, for a task of typical size.
     """
 
     name: str
@@ -306,14 +303,14 @@ class ProviderView(Value, frozen=True, kw_only=True):
 
 
 class ProviderList(Value, frozen=True, kw_only=True):
-    """All providers that the configuration gives; `warnings` are about its files."""
+    """All configured providers; `warnings` are about the settings files."""
 
     providers: tuple[ProviderView, ...]
     warnings: tuple[str, ...] = ()
 
 
 class TaskView(Value, frozen=True, kw_only=True):
-    """What a task was taken for, and the signs that said so."""
+    """The classification of a task, and the signs it is based on."""
 
     type: TaskType
     confidence: float
@@ -325,7 +322,7 @@ class TaskView(Value, frozen=True, kw_only=True):
 
 
 class Option(Value, frozen=True, kw_only=True):
-    """Another way that a task could go."""
+    """Another possible route of a task."""
 
     provider: str
     model: str
@@ -334,7 +331,7 @@ class Option(Value, frozen=True, kw_only=True):
 
 
 class RecommendReply(Value, frozen=True, kw_only=True):
-    """Who should get a task, and whether it should be handed over at all."""
+    """The recommended provider for a task, and whether to delegate it at all."""
 
     provider: str
     model: str
@@ -348,7 +345,7 @@ class RecommendReply(Value, frozen=True, kw_only=True):
 
 
 class StepView(Value, frozen=True, kw_only=True):
-    """A pin, a rule, a default, a part of the policy or what was learned, and what it said to a task."""
+    """One step of a routing decision: a pin, a rule, a default, the policy or learning."""
 
     source: Literal["pin", "rule", "default", "policy", "learning"]
     name: str
@@ -357,7 +354,7 @@ class StepView(Value, frozen=True, kw_only=True):
 
 
 class CandidateView(Value, frozen=True, kw_only=True):
-    """A provider, what speaks against it now, and what it would take."""
+    """A provider, the obstacle to using it now, and its estimate."""
 
     provider: str
     obstacle: str
@@ -365,7 +362,7 @@ class CandidateView(Value, frozen=True, kw_only=True):
 
 
 class ExplainReply(Value, frozen=True, kw_only=True):
-    """Where a task would go, and all that led there. Without a provider, `reason` is the refusal."""
+    """Where a task would go, and why. Without a provider, `reason` is the refusal."""
 
     provider: str | None
     model: str | None
@@ -390,7 +387,7 @@ class RuleView(Value, frozen=True, kw_only=True):
 
 
 class RuleList(Value, frozen=True, kw_only=True):
-    """The rules in the order in which they are asked, and what comes after them."""
+    """The rules in order of evaluation, and the defaults after them."""
 
     rules: tuple[RuleView, ...]
     defaults: dict[str, str]
@@ -399,7 +396,7 @@ class RuleList(Value, frozen=True, kw_only=True):
 
 
 class ForgetReply(Value, frozen=True, kw_only=True):
-    """The providers whose condition was forgotten: they are asked as if nothing had been."""
+    """The providers whose health was reset."""
 
     providers: tuple[str, ...]
 
@@ -416,7 +413,7 @@ class CostLine(Value, frozen=True, kw_only=True):
 
 
 class BudgetLine(Value, frozen=True, kw_only=True):
-    """A limit and how it stands. `unknown_calls` had no known price, and are in no sum."""
+    """The status of a limit. `unknown_calls` had no known price, and are in no sum."""
 
     scope: BudgetScope
     key: str
@@ -429,7 +426,7 @@ class BudgetLine(Value, frozen=True, kw_only=True):
 
 
 class Costs(Value, frozen=True, kw_only=True):
-    """A cost report with its total, and how the budgets of the day and the project stand."""
+    """A cost report with its total, and the budgets of the day and the project."""
 
     by: str
     rows: tuple[CostLine, ...]
@@ -440,11 +437,11 @@ class Costs(Value, frozen=True, kw_only=True):
 
 
 class LearnedLine(Value, frozen=True, kw_only=True):
-    """A provider at a class of tasks: its outcomes, and how likely the next one is good.
+    """A provider's outcomes in a class of tasks, and the chance that the next one is good.
 
-    `failed`: it did not get through, or did nothing. `enough`: so many of the type that they may
-    change an order. `cost_usd` and `seconds` are of half of its outcomes there. `graded` of the verified
-    and refuted ones were judged by evaluations.
+    `failed` ended without a result. `enough`: there are so many of the type that they may change the order of
+    providers. `cost_usd` and `seconds` are medians. `graded` of the verified and refuted ones were judged by
+    evaluations.
     """
 
     type: TaskType
@@ -464,7 +461,7 @@ class LearnedLine(Value, frozen=True, kw_only=True):
 
 
 class Instead(Value, frozen=True, kw_only=True):
-    """So many tasks that would have gone to another provider."""
+    """A number of tasks that would have gone to another provider."""
 
     type: TaskType
     complexity: Complexity
@@ -474,9 +471,9 @@ class Instead(Value, frozen=True, kw_only=True):
 
 
 class Lookback(Value, frozen=True, kw_only=True):
-    """Tasks that are over, had outcomes alone chosen, with what was known before each began.
+    """A backtest: finished tasks, routed by outcomes alone, as known when each began.
 
-    Chances are means of what is known now; costs are sums over the `priced` tasks.
+    Chances are means by present knowledge; costs are sums over the `priced` tasks.
     """
 
     tasks: int
@@ -490,7 +487,7 @@ class Lookback(Value, frozen=True, kw_only=True):
 
 
 class LearnedReply(Value, frozen=True, kw_only=True):
-    """All that outcomes have taught. `left_out` tasks tell nothing of a worker, or are too old."""
+    """What was learned from outcomes. `left_out` tasks say nothing about a worker, or are too old."""
 
     learning: bool
     outcomes: int

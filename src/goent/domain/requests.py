@@ -1,6 +1,6 @@
-"""What can be asked of go-ent: one definition for MCP, the socket and the command line.
+"""Requests to go-ent: one definition for MCP, the socket and the command line.
 
-The names are public (see `docs/interfaces.md`); the descriptions are what a model reads.
+The names are public (see `docs/interfaces.md`); the descriptions are written for models.
 """
 
 from typing import Annotated, Literal
@@ -20,13 +20,13 @@ WaitSeconds = Annotated[float, Meta(ge=0, le=MAX_WAIT_S)]
 
 
 class OperationRequest(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A misspelt argument is an error, not a surprise."""
+    """A request; unknown arguments are errors."""
 
 
 class SpawnRequest(OperationRequest, frozen=True, kw_only=True):
     """A task for a new worker."""
 
-    task: Annotated[str, Meta(description="What the worker is to do, whole: it sees nothing else.")]
+    task: Annotated[str, Meta(description="The complete task: the worker sees nothing else.")]
     provider: Annotated[
         str | None,
         Meta(description="Pin a provider by its name in provider_list, or a backend id."),
@@ -58,8 +58,8 @@ class SpawnRequest(OperationRequest, frozen=True, kw_only=True):
     permissions: Annotated[
         Preset | None,
         Meta(
-            description="readonly: no edits, no shell; ask: every change is asked; "
-            "edit: edits allowed, shell asked; auto: all inside cwd allowed."
+            description="readonly: no edits, no shell; ask: asks before every change; "
+            "edit: edits allowed, asks for shell; auto: everything inside cwd allowed."
         ),
     ] = None
     budget_usd: Annotated[
@@ -84,7 +84,7 @@ class SpawnRequest(OperationRequest, frozen=True, kw_only=True):
     ] = None
     temperature: Annotated[
         Annotated[float, Meta(ge=0, le=2)] | None,
-        Meta(description="For method api: how much chance the model allows, 0 to 2."),
+        Meta(description="For method api: the sampling temperature, 0 to 2."),
     ] = None
     wait_s: Annotated[
         WaitSeconds | None,
@@ -98,7 +98,7 @@ class SpawnRequest(OperationRequest, frozen=True, kw_only=True):
 class AgentSpawnRequest(OperationRequest, frozen=True, kw_only=True):
     """A task for a new worker on go-ent's own agent."""
 
-    task: Annotated[str, Meta(description="What the worker is to do, whole: it sees nothing else.")]
+    task: Annotated[str, Meta(description="The complete task: the worker sees nothing else.")]
     model: Annotated[
         str | None,
         Meta(
@@ -132,7 +132,7 @@ class AgentSpawnRequest(OperationRequest, frozen=True, kw_only=True):
 
 
 class WorkerRequest(OperationRequest, frozen=True, kw_only=True):
-    """A question about one worker."""
+    """A request about one worker."""
 
     worker_id: WorkerId
 
@@ -163,28 +163,30 @@ class AgentCancelRequest(WorkerRequest, frozen=True, kw_only=True):
 
 
 class StatusRequest(WorkerRequest, frozen=True, kw_only=True):
-    """How a worker stands."""
+    """The status of a worker."""
 
     whole: Annotated[
-        bool, Meta(description="An open question's detail to the last character, however long.")
+        bool, Meta(description="An open question's complete detail, however long.")
     ] = False
 
 
 class OutputRequest(WorkerRequest, frozen=True, kw_only=True):
-    """What a worker said and did."""
+    """A worker's output: text, reasoning, tool calls."""
 
     since_last: Annotated[
-        bool, Meta(description="Only what this connection has not been given yet.")
+        bool, Meta(description="Only what this connection has not received yet.")
     ] = False
     cursor: Annotated[
         Cursor | None, Meta(description="Only what came after this cursor of an earlier reply.")
     ] = None
-    limit: Annotated[int, Meta(description="About so many characters.", gt=0, le=100_000)] = 4000
+    limit: Annotated[
+        int, Meta(description="Approximate number of characters.", gt=0, le=100_000)
+    ] = 4000
     filter: Annotated[OutputFilter, Meta(description="Which part of it.")] = "all"
 
 
 class WaitRequest(OperationRequest, frozen=True, kw_only=True):
-    """Wait until workers end their turn or ask something."""
+    """Wait until workers end their turn or ask for a permission."""
 
     worker_ids: Annotated[tuple[str, ...], Meta(description="The workers' ids.", min_length=1)]
     any: Annotated[bool, Meta(description="Return when the first one ends.")] = False
@@ -199,19 +201,19 @@ class AnswerRequest(WorkerRequest, frozen=True, kw_only=True):
     permission_id: Annotated[str, Meta(description="The question's id, from worker_status.")]
     option: Annotated[PermissionAnswer, Meta(description="What to answer.")]
     message: Annotated[
-        str, Meta(description="With reject: what to do instead. The turn then goes on.")
+        str, Meta(description="With reject: what to do instead. The turn then continues.")
     ] = ""
 
 
 class CancelRequest(WorkerRequest, frozen=True, kw_only=True):
-    """Stop a worker's turn; with `close` the worker too."""
+    """Stop a worker's turn; with `close`, also the worker."""
 
     reason: Annotated[str, Meta(description="Why; kept in the journal.")] = ""
     close: Annotated[bool, Meta(description="Also close the worker for good.")] = False
 
 
 class ListRequest(OperationRequest, frozen=True, kw_only=True):
-    """Which workers there are, newest first."""
+    """List workers, newest first."""
 
     state: Annotated[WorkerState | None, Meta(description="Only those in this state.")] = None
     provider: Annotated[str | None, Meta(description="Only those of this provider.")] = None
@@ -219,18 +221,20 @@ class ListRequest(OperationRequest, frozen=True, kw_only=True):
 
 
 class ProvidersRequest(OperationRequest, frozen=True, kw_only=True):
-    """Which providers there are."""
+    """List providers."""
 
-    healthy_only: Annotated[bool, Meta(description="Leave out what cannot be used now.")] = False
+    healthy_only: Annotated[
+        bool, Meta(description="Leave out providers that cannot be used now.")
+    ] = False
 
 
 class RecommendRequest(OperationRequest, frozen=True, kw_only=True):
-    """Who should get a task?"""
+    """Recommend a provider for a task."""
 
     task: Annotated[str, Meta(description="What the worker would have to do.")]
-    files: Annotated[tuple[str, ...], Meta(description="Files that it is about.")] = ()
+    files: Annotated[tuple[str, ...], Meta(description="Files that the task is about.")] = ()
     context_tokens: Annotated[
-        Count | None, Meta(description="What there is to read, if you know better.")
+        Count | None, Meta(description="Tokens to read, if you know better.")
     ] = None
     budget_usd: Annotated[PositiveNumber | None, Meta(description="What it may cost, in USD.")] = (
         None
@@ -238,36 +242,36 @@ class RecommendRequest(OperationRequest, frozen=True, kw_only=True):
 
 
 class RulesRequest(OperationRequest, frozen=True, kw_only=True):
-    """The routing rules that hold now."""
+    """List the routing rules in force."""
 
 
 class ForgetRequest(OperationRequest, frozen=True, kw_only=True):
-    """Forget that a provider failed; without a name, that any did."""
+    """Reset the health of a provider; without a name, of all."""
 
     provider: str | None = None
 
 
 class SpacesRequest(OperationRequest, frozen=True, kw_only=True):
-    """Which workspaces are kept?"""
+    """List kept workspaces."""
 
 
 class ClearRequest(OperationRequest, frozen=True, kw_only=True):
-    """Remove the workspaces of these workers with all that is in them; without any, what is spent."""
+    """Remove the workspaces of these workers with their content; without any, those no longer needed."""
 
     workers: tuple[str, ...] = ()
 
 
 class CostsRequest(OperationRequest, frozen=True, kw_only=True):
-    """What was spent."""
+    """Report costs."""
 
     by: Literal["provider", "model", "worker", "day"] = "provider"
     project_only: bool = True
 
 
 class StopRequest(OperationRequest, frozen=True, kw_only=True):
-    """End the daemon; `if_idle`: only if no turn is under way.
+    """End the daemon; with `if_idle`, only if no turn is in progress.
 
-    `handover`: another daemon comes at once, and open workers wait for it instead of closing.
+    `handover`: another daemon follows immediately, and open workers wait for it instead of closing.
     """
 
     if_idle: bool = False
@@ -275,11 +279,11 @@ class StopRequest(OperationRequest, frozen=True, kw_only=True):
 
 
 class WatchRequest(OperationRequest, frozen=True, kw_only=True):
-    """Send every event of these workers (of all, if none is named) behind the cursor."""
+    """Send every event of these workers (of all, if none is named) after the cursor."""
 
     worker_ids: tuple[str, ...] = ()
     after: int = 0
 
 
 class LearnedRequest(OperationRequest, frozen=True, kw_only=True):
-    """What is known of providers by their outcomes."""
+    """Report what was learned about providers from outcomes."""

@@ -27,7 +27,7 @@ class SandboxSettings(Value, frozen=True, kw_only=True):
 def weaker_level(
     one: SandboxLevelName | None, other: SandboxLevelName | None
 ) -> SandboxLevelName | None:
-    """The one that confines less; None is where nothing was to be confined."""
+    """The weaker of two levels; None if there was nothing to confine."""
     if one is None or other is None:
         return one or other
     return _LEVELS_BY_STRENGTH[
@@ -36,18 +36,18 @@ def weaker_level(
 
 
 class SandboxLevel(Value, frozen=True, kw_only=True):
-    """How processes are confined on this machine; `reason` says why it is not better."""
+    """How processes are confined on this machine; `reason` says why not better."""
 
     name: SandboxLevelName
     reason: str = ""
 
 
 class ConfinedCommand(Value, frozen=True, kw_only=True):
-    """What is started instead of a command, so that it runs inside the sandbox.
+    """What to start instead of a command, so that it runs inside the sandbox.
 
-    `mark` is carried by all processes inside, if they have mounts of their own. `explain` is given what a
-    failed command said, and tells what the sandbox refused it and the setting that allows it; nothing if
-    the sandbox had no part.
+    All processes inside carry `mark`, if they have mounts of their own. `explain` turns the output of a failed
+    command into a hint about what the sandbox refused and which setting allows it; empty if it was not the
+    cause.
     """
 
     command: tuple[str, ...]
@@ -59,9 +59,9 @@ class ConfinedCommand(Value, frozen=True, kw_only=True):
 class CommandAccess(Value, frozen=True, kw_only=True):
     """What a command can write, and what it must be able to read.
 
-    `writable` is None for the checkout around the folder that it works in; `also` is writable as well.
-    `handed` are files and folders of go-ent's own that it is given to read, although go-ent's folders are
-    hidden from it. `named` are others that it is told about: they stay visible in a temporary folder.
+    `writable` is None for the checkout around its working directory; `also` is writable as well. `handed` are
+    go-ent's own files and folders that it may read, although go-ent's folders are hidden from it. `named` are
+    others that it refers to: they stay visible inside a temporary folder.
     """
 
     writable: tuple[Path, ...] | None = None
@@ -71,7 +71,7 @@ class CommandAccess(Value, frozen=True, kw_only=True):
 
 
 CHECKOUT_ACCESS = CommandAccess()
-NOT_STARTED_EXIT = 126  # the exit code, with a message that begins like this
+NOT_STARTED_EXIT = 126  # with a message that begins with the prefix below
 _START_FAILURE_PREFIX = "go-ent: "
 
 
@@ -86,7 +86,7 @@ class CommandSandbox(Protocol):
     """Starts commands that work for a worker: verify commands, hooks, graders."""
 
     async def level(self) -> SandboxLevel:
-        """How they are confined now."""
+        """The level of confinement now."""
         ...
 
     def command(
@@ -97,7 +97,7 @@ class CommandSandbox(Protocol):
         env: Mapping[str, str],
         reach: CommandAccess = CHECKOUT_ACCESS,
     ) -> AbstractAsyncContextManager[ConfinedCommand]:
-        """How to start it. What it needed is cleared away on leaving.
+        """How to start a command. Its temporary folder is removed on leaving.
 
         Raises `OSError` if there is no such program.
         """

@@ -1,4 +1,4 @@
-"""What the configuration says once it is read, and which of its acts wait for trust."""
+"""The settings of a project, and the acts in them that need the user's trust."""
 
 import hashlib
 import json
@@ -17,17 +17,17 @@ ActKind = Literal[
 
 
 class Material(Value, frozen=True, kw_only=True):
-    """One thing that an act is made of: a setting, or a file with the digest of its content."""
+    """A part of an act: a setting or a file, with the digest of its content."""
 
     name: str
     digest: str
 
 
 class Act(Value, frozen=True, kw_only=True):
-    """One thing that a project's files would do. `digest` stands for exactly this content.
+    """One thing that a project's files would do. `digest` identifies exactly this content.
 
-    `says` is for a person. `names` are providers and agents that do not exist without it. An act
-    without a digest cannot be allowed: nobody can say what it is made of.
+    `says` describes it to a person. `names` are providers and agents that do not exist without it. An act
+    without a digest cannot be approved, because its content is unknown.
     """
 
     file: str
@@ -40,12 +40,12 @@ class Act(Value, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """As messages name it: the file, and the setting in it."""
+        """The file, and the setting in it."""
         return f"{self.file}: {self.key}" if self.key else self.file
 
 
 def content_digest(content: bytes) -> str:
-    """What stands for exactly this content."""
+    """The digest of a content."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -58,7 +58,7 @@ def make_act(
     materials: Iterable[Material] = (),
     names: tuple[str, ...] = (),
 ) -> Act:
-    """An act whose digest stands for what it is and what it is made of, wherever that lies."""
+    """An act whose digest covers its kind, key and materials, wherever they lie."""
     parts = tuple(materials)
     told = [kind, key, *(text for part in parts for text in (part.name, part.digest))]
     return Act(
@@ -73,7 +73,7 @@ def make_act(
 
 
 def list_places(acts: "tuple[Act, ...]", most: int = 3) -> str:
-    """The places of some acts, and how many more there are."""
+    """The places of the first acts, and the number of others."""
     places = list(dict.fromkeys(act.place for act in acts))
     more = f", and {len(places) - most} more" if len(places) > most else ""
     return ", ".join(places[:most]) + more
@@ -100,11 +100,10 @@ def is_secret_header(header: str) -> bool:
 
 
 class Backend(Value, frozen=True, kw_only=True):
-    """An endpoint that serves models. go-ent holds its key or needs none, or it goes direct.
+    """An endpoint that serves models. go-ent makes the calls if it has the key or needs none.
 
-    `key_env` names the variable that holds the key; `key` is one found in `opencode.json`, and so are
-    `headers`, which every call carries; `header_envs` are the variables in them. One that is `local` costs nothing by the call, and nobody's
-    key is looked for.
+    `key_env` names the variable with the key; `key` is one found in `opencode.json`, as are `headers`, which
+    every call carries; `header_envs` are the variables in them. A `local` one is free, and needs no key.
     """
 
     id: str
@@ -119,11 +118,11 @@ class Backend(Value, frozen=True, kw_only=True):
     header_envs: tuple[str, ...] = ()
 
     def is_held(self, environ: Mapping[str, str]) -> bool:
-        """Whether go-ent makes the calls itself: it has the key, or the server wants none."""
+        """Whether go-ent makes the calls itself: it has the key, or the server needs none."""
         return self._keyless or bool(self.resolve_key(environ))
 
     def lacks_key(self, environ: Mapping[str, str]) -> bool:
-        """Whether a key is named that is not there."""
+        """Whether a key variable is named but not set."""
         return bool(self.key_env) and not self.resolve_key(environ)
 
     @property
@@ -131,20 +130,20 @@ class Backend(Value, frozen=True, kw_only=True):
         return self.local and not self.key_env and not self.key
 
     def secrets(self, environ: Mapping[str, str]) -> tuple[str, ...]:
-        """What of it must never be written down."""
+        """Values that must never be stored or logged."""
         private = (secret.reveal() for name, secret in self.headers if is_secret_header(name))
         key = self.resolve_key(environ)
         return (*((key,) if key else ()), *private)
 
     def resolve_key(self, environ: Mapping[str, str]) -> str | None:
-        """The key that go-ent may use for this backend, if it holds one."""
+        """The key for this backend, if go-ent has one."""
         if self.key_env and environ.get(self.key_env):
             return environ[self.key_env]
         return self.key.reveal() if self.key else None
 
 
 class PermissionRule(Value, frozen=True, kw_only=True):
-    """`tool` and `pattern` as OpenCode spells them; later rules win."""
+    """A permission rule; `tool` and `pattern` as in OpenCode. The last match counts."""
 
     tool: str
     pattern: str = "*"
@@ -152,7 +151,7 @@ class PermissionRule(Value, frozen=True, kw_only=True):
 
 
 class PermissionSettings(Value, frozen=True, kw_only=True):
-    """`preset` None means: by isolation."""
+    """The `permissions:` block. Without a `preset`, the isolation decides."""
 
     preset: Preset | None = None
     rules: tuple[PermissionRule, ...] = ()
@@ -160,7 +159,7 @@ class PermissionSettings(Value, frozen=True, kw_only=True):
 
 
 class OpenCodeSettings(Value, frozen=True, kw_only=True):
-    """How OpenCode is found and started. `serve_url` is a server that somebody else runs."""
+    """How OpenCode is found and started. `serve_url` is a server that go-ent does not start."""
 
     command: str | None = None
     config_path: Path | None = None
@@ -174,7 +173,7 @@ class OpenCodeSettings(Value, frozen=True, kw_only=True):
 
 
 class LimitSettings(Value, frozen=True, kw_only=True):
-    """Bounds on waiting and on how much runs at once."""
+    """Time limits, and the number of parallel workers."""
 
     workers: int = 20
     idle_close_s: float = 1800.0
@@ -185,13 +184,13 @@ class LimitSettings(Value, frozen=True, kw_only=True):
 
 
 class DaemonSettings(Value, frozen=True, kw_only=True):
-    """How long a daemon without workers and clients stays."""
+    """How long a daemon without workers and clients keeps running."""
 
     idle_exit_s: float = 1800.0
 
 
 class RoutingRule(Value, frozen=True, kw_only=True):
-    """One entry of `routing.yaml`, either shape. A condition left out matches everything."""
+    """One rule of `routing.yaml`. An omitted condition matches everything."""
 
     id: str = ""
     priority: int | None = None
@@ -209,10 +208,9 @@ class RoutingRule(Value, frozen=True, kw_only=True):
 class HealthSettings(Value, frozen=True, kw_only=True):
     """The `health:` block of `providers.yaml`.
 
-    A provider is down after `max_retries` failures in a row, at first for `retry_delay` seconds.
-    With `probe`, one that is not known to be well is asked for its models every `check_interval`.
-    After `silence_timeout` seconds without a byte a call has failed. None: 300, or 120 where another
-    provider can be asked instead.
+    A provider is down after `max_retries` consecutive failures, at first for `retry_delay` seconds. With
+    `probe`, one that is not known to be healthy is probed every `check_interval`. A call fails after
+    `silence_timeout` seconds without a byte; None means 300, or 120 if there is another provider.
     """
 
     check_interval: float = 30.0
@@ -226,8 +224,8 @@ class HealthSettings(Value, frozen=True, kw_only=True):
 class BudgetSettings(Value, frozen=True, kw_only=True):
     """The `budget:` block, in USD.
 
-    `direct` is what becomes of a worker whose calls do not pass go-ent when a hard limit applies:
-    it is refused, or stopped at the next step that it reports.
+    `direct` applies to workers whose calls bypass go-ent, if there is a hard limit: they are refused, or
+    stopped at the next step that they report.
     """
 
     per_task: Decimal | None = None
@@ -238,7 +236,7 @@ class BudgetSettings(Value, frozen=True, kw_only=True):
 
 
 class AgentSettings(Value, frozen=True, kw_only=True):
-    """Another ACP agent that can be a worker."""
+    """An ACP agent of another vendor that runs workers."""
 
     command: tuple[str, ...]
     models: tuple[str, ...] = ()
@@ -247,17 +245,17 @@ class AgentSettings(Value, frozen=True, kw_only=True):
 
 
 class OwnAgentSettings(Value, frozen=True, kw_only=True):
-    """go-ent's own agent: where its commands may write besides the directories of a session."""
+    """go-ent's own agent: folders its commands may write besides the session's."""
 
     writable: tuple[Path, ...] = ()
 
 
 class Settings(Value, frozen=True, kw_only=True):
-    """Everything that the rooms above `config` need to know, for one project.
+    """All settings of one project.
 
-    `default_chosen`: somebody wrote the default provider down; else it was inferred. `warnings` are
-    about what the files say and nobody can have meant. `written`: the providers of `providers.yaml`.
-    `withheld` is what the project's own files would do, and nobody has allowed.
+    `default_chosen`: the default provider is set explicitly, not inferred. `warnings` are about settings that
+    are probably unintended. `written` are the providers of `providers.yaml`. `withheld` is what the project's
+    own files would do but is not approved.
     """
 
     project: Path
@@ -287,7 +285,7 @@ class Settings(Value, frozen=True, kw_only=True):
 
     @property
     def key_names(self) -> tuple[str, ...]:
-        """The environment variables that hold keys: asked of every client, kept from workers."""
+        """The environment variables with keys: requested from clients, and withheld from workers."""
         named = {b.key_env for b in self.backends.values() if b.key_env}
         called = (b for b in self.backends.values() if b.local or b.key_env or b.key)
         named |= {name for backend in called for name in backend.header_envs}

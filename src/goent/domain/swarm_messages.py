@@ -1,8 +1,9 @@
-"""Requests and replies about swarms: several tasks at once."""
+"""Requests and replies about swarms: several tasks in parallel."""
 
 from typing import Annotated, Literal
 
 from msgspec import Meta
+from msgspec.structs import force_setattr
 
 from goent.domain.requests import MAX_WAIT_S, OperationRequest, PositiveNumber, WaitSeconds
 from goent.domain.types import Check, Evidence, Failure, Isolation, Method, Preset, Usage, Value
@@ -20,13 +21,22 @@ Concurrency = Annotated[int, Meta(gt=0, le=100)]
 TaskIds = Annotated[tuple[str, ...], Meta(description="Only these tasks, by id; default: all.")]
 
 
-class SwarmTask(OperationRequest, frozen=True, kw_only=True):
+class SwarmTask(OperationRequest, frozen=True, kw_only=True, omit_defaults=True):
     """One task of a swarm; what it leaves out is as in `worker_spawn`."""
 
     id: Annotated[
         str, Meta(description="A short name, e.g. 'api'.", pattern="^[A-Za-z0-9][A-Za-z0-9_.-]*$")
     ]
-    prompt: Annotated[str, Meta(description="What to do, whole: the worker sees nothing else.")]
+    task: Annotated[
+        str,
+        Meta(
+            description="The complete task: the worker sees nothing else.",
+            extra_json_schema={"x-required": True},
+        ),
+    ] = ""
+    prompt: Annotated[
+        str, Meta(description="The older name of `task`.", extra_json_schema={"deprecated": True})
+    ] = ""
     provider: str | None = None
     model: str | None = None
     method: Method | None = None
@@ -35,7 +45,8 @@ class SwarmTask(OperationRequest, frozen=True, kw_only=True):
         tuple[str, ...], Meta(description="Tasks whose merged work this one starts from.")
     ] = ()
     verify: Annotated[
-        tuple[str, ...], Meta(description="Beside the swarm's own; run in the worker's folder.")
+        tuple[str, ...],
+        Meta(description="In addition to the swarm's own; run in the worker's folder."),
     ] = ()
     isolation: Isolation | None = None
     permissions: Preset | None = None
@@ -51,9 +62,16 @@ class SwarmTask(OperationRequest, frozen=True, kw_only=True):
         bool, Meta(description="Race one after the other: the next only if one is refuted.")
     ] = False
 
+    def __post_init__(self) -> None:
+        if self.task and self.prompt:
+            raise ValueError("give `task` or `prompt`, not both: they mean the same")
+        if self.task:  # journals store it as `prompt`
+            force_setattr(self, "prompt", self.task)
+            force_setattr(self, "task", "")
+
 
 class SwarmSpawnRequest(OperationRequest, frozen=True, kw_only=True):
-    """Several tasks at once, each in a folder of its own. The keys of `tasks.yaml`."""
+    """Several tasks in parallel, each in a folder of its own. The keys of `tasks.yaml`."""
 
     tasks: Annotated[tuple[SwarmTask, ...], Meta(min_length=1)]
     swarm: Annotated[
@@ -65,7 +83,7 @@ class SwarmSpawnRequest(OperationRequest, frozen=True, kw_only=True):
         ),
     ] = ""
     budget_usd: Annotated[PositiveNumber | None, Meta(description="For all tasks, in USD.")] = None
-    concurrency: Annotated[Concurrency | None, Meta(description="Workers at once.")] = None
+    concurrency: Annotated[Concurrency | None, Meta(description="Workers in parallel.")] = None
     isolation: Isolation = "auto"
     permissions: Preset | None = None
     verify: Annotated[
@@ -80,19 +98,19 @@ class SwarmSpawnRequest(OperationRequest, frozen=True, kw_only=True):
         tuple[str, ...], Meta(description="Untracked files that the work needs, e.g. '.env'.")
     ] = ()
     retries: Annotated[
-        int, Meta(description="Try a failed task again so often, elsewhere if it can.", ge=0, le=5)
+        int, Meta(description="Retries per failed task, elsewhere if possible.", ge=0, le=5)
     ] = 0
     wait_s: WaitSeconds = 0.0
 
 
 class SwarmRequest(OperationRequest, frozen=True, kw_only=True):
-    """A question about one swarm."""
+    """A request about one swarm."""
 
     swarm_id: SwarmId
 
 
 class SwarmResultRequest(SwarmRequest, frozen=True, kw_only=True):
-    """What came of it."""
+    """The result of a swarm."""
 
     whole: Annotated[bool, Meta(description="All conflicts, hunks and messages, however long.")] = (
         False
@@ -100,13 +118,13 @@ class SwarmResultRequest(SwarmRequest, frozen=True, kw_only=True):
 
 
 class SwarmWaitRequest(SwarmRequest, frozen=True, kw_only=True):
-    """Wait until every task is over, or one asks something."""
+    """Wait until every task has ended, or one asks for a permission."""
 
     timeout_s: Annotated[float, Meta(ge=0, le=MAX_WAIT_S)] = 60.0
 
 
 class SwarmRetryRequest(SwarmRequest, frozen=True, kw_only=True):
-    """Give failed tasks to new workers. With `elsewhere` to another provider than before."""
+    """Retry failed tasks with new workers; with `elsewhere`, at another provider."""
 
     tasks: TaskIds = ()
     provider: str | None = None
@@ -116,17 +134,17 @@ class SwarmRetryRequest(SwarmRequest, frozen=True, kw_only=True):
 
 
 class SwarmCancelRequest(SwarmRequest, frozen=True, kw_only=True):
-    """Stop what is under way, and begin nothing more. What was done stays."""
+    """Stop running tasks and start no more. Finished work is kept."""
 
     tasks: TaskIds = ()
     reason: str = ""
 
 
 class SwarmMergeRequest(SwarmRequest, frozen=True, kw_only=True):
-    """Join the finished work on one branch, and run the verify commands on it.
+    """Merge the finished work on one branch, and run the verify commands there.
 
-    `dry_run` only tells what would be. `apply` also moves the checkout's own branch there, if it
-    has nothing uncommitted.
+    `dry_run` only reports the plan. `apply` also moves the checkout's own branch there, if the checkout has
+    no uncommitted changes.
     """
 
     tasks: TaskIds = ()
@@ -139,11 +157,11 @@ class SwarmMergeRequest(SwarmRequest, frozen=True, kw_only=True):
 
 
 class SwarmsRequest(OperationRequest, frozen=True, kw_only=True):
-    """Which swarms there are."""
+    """List swarms."""
 
 
 class Totals(Value, frozen=True, kw_only=True):
-    """What a part of the swarm took. `cost_usd` None: the price of a call is not known."""
+    """Tokens and cost of a part of the swarm. `cost_usd` is None if a call's price is unknown."""
 
     workers: int
     usage: Usage
@@ -151,9 +169,9 @@ class Totals(Value, frozen=True, kw_only=True):
 
 
 class TaskLine(Value, frozen=True, kw_only=True):
-    """One task as it stands, or one of its racers while they run.
+    """The status of one task, or of one of its racers while they run.
 
-    `worker_id` is the latest, or the winner of a race; tokens and cost are of all that had it.
+    `worker_id` is the latest worker, or the winner of a race; tokens and cost are those of all its workers.
     """
 
     id: str
@@ -175,7 +193,7 @@ class TaskLine(Value, frozen=True, kw_only=True):
 
 
 class SwarmStatus(Value, frozen=True, kw_only=True):
-    """A swarm as it stands."""
+    """The status of a swarm."""
 
     swarm_id: str
     swarm: str
@@ -211,7 +229,7 @@ class SwarmList(Value, frozen=True, kw_only=True):
 
 
 class LeftOver(Value, frozen=True, kw_only=True):
-    """A task whose work is not in the merge, why, and what to do about it."""
+    """A task whose work is not in the merge, with the reason and what to do."""
 
     task: str
     reason: str
@@ -226,7 +244,7 @@ class MergePlan(Value, frozen=True, kw_only=True):
 
 
 class SwarmResult(Value, frozen=True, kw_only=True):
-    """What came of a swarm, short enough for a model's context."""
+    """The result of a swarm, short enough for a model's context."""
 
     swarm_id: str
     swarm: str
@@ -241,7 +259,7 @@ class SwarmResult(Value, frozen=True, kw_only=True):
 
 
 class SwarmMergeReply(Value, frozen=True, kw_only=True):
-    """What was merged. `evidence` is None if nothing was checked; `applied` names the branch moved."""
+    """The result of a merge. `evidence` is None if nothing was verified; `applied` is the moved branch."""
 
     swarm_id: str
     branch: str | None

@@ -1,4 +1,4 @@
-"""What a task is, what it is likely to cost, and what earlier tasks took."""
+"""The classification of tasks, forecasts of their cost, and the history of earlier tasks."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -17,9 +17,9 @@ COMPLEXITIES: Final[tuple[Complexity, ...]] = get_args(Complexity)  # from the l
 
 
 class TaskText(Value, frozen=True, kw_only=True):
-    """All that a classification looks at: the words, and what the caller said beside them.
+    """The input of a classification: the text, and what the caller added.
 
-    `type` is the caller's own word for it and is obeyed; `files` are those it named.
+    `type` is the caller's choice and is obeyed; `files` are those the caller named.
     """
 
     text: str
@@ -28,9 +28,9 @@ class TaskText(Value, frozen=True, kw_only=True):
 
 
 class TaskContext(Value, frozen=True, kw_only=True):
-    """What the task asks to be read: files, folders and globs, counted on disk.
+    """What the task asks to read: files, folders and globs, counted on disk.
 
-    `complete` is False where a limit ended the count: then there is at least so much.
+    `complete` is False if a limit ended the count: then the numbers are minimums.
     """
 
     files: int = 0
@@ -39,7 +39,7 @@ class TaskContext(Value, frozen=True, kw_only=True):
 
 
 class TaskFeature(Value, frozen=True, kw_only=True):
-    """Something in a task that spoke for its `type` (above 0) or its `size` (above 0: bigger)."""
+    """A feature of a task; a positive weight is evidence for its `type`, or for a larger `size`."""
 
     name: str
     of: Literal["type", "size"]
@@ -47,11 +47,11 @@ class TaskFeature(Value, frozen=True, kw_only=True):
 
 
 class Classification(Value, frozen=True, kw_only=True):
-    """What a task is, before anybody has worked on it, and which features decided so.
+    """The classification of a task before any work on it, and the features that decided it.
 
-    `confidence` is how likely the type is (0 to 1), `size` the lines that will probably change,
-    `files` how many files, `named` how many the task itself names or counts, and `context_tokens`
-    what has to be read, prompt included.
+    `confidence` is the probability of the type (0 to 1), `size` the expected number of changed lines, `files`
+    that of files, `named` how many of them the task names or counts, and `context_tokens` what has to be read,
+    including the prompt.
     """
 
     type: TaskType
@@ -65,19 +65,19 @@ class Classification(Value, frozen=True, kw_only=True):
 
 
 class Classifier(Protocol):
-    """Who says what a task is."""
+    """Classifies tasks."""
 
     async def classify(self, task: TaskText, cwd: Path) -> Classification:
-        """By its words, and by what it asks to be read, counted on disk within a time limit."""
+        """Classify by the text, and by what it asks to read, counted on disk within a time limit."""
         ...
 
 
 class Forecast(Value, frozen=True, kw_only=True):
-    """Half of such tasks stay below `p50`, nine in ten below `p90`; None where no price is known.
+    """The expected cost and time: median `p50` and 90th percentile `p90`; None without a known price.
 
-    `source` says what it rests on: `history` are earlier tasks in the ledger, `samples` of them;
-    `estimate` is the size of the task, at the provider's price. `sure_usd` is as much of `p50` as is no
-    guess: all of it from history, else the price of reading what was counted.
+    It is based on `history` (`samples` earlier tasks in the ledger), or is an `estimate` from the size of the
+    task and the provider's price. `sure_usd` is the certain part of `p50`: all of it from history, else the
+    price of reading what was counted.
     """
 
     p50_usd: Decimal | None
@@ -89,16 +89,15 @@ class Forecast(Value, frozen=True, kw_only=True):
 
 
 def history_place(worker: str, began: float) -> str:
-    """A worker's place in the history: ids are a project's own, the history is of all projects."""
+    """A worker's key in the history: ids are unique per project, the history covers all projects."""
     return f"{worker}@{began:.3f}"
 
 
 class TaskSample(Value, frozen=True, kw_only=True):
-    """A task that is over: what it was, who had it, and what it took. `cost_usd` None: not known.
+    """A finished task: its classification, provider and cost. `cost_usd` is None if unknown.
 
-    `evidence` and the kind of its `failure` are None for a task that several providers worked on,
-    and for one that is older than they are. `place` says which task it was, so that it counts once;
-    `graded`: an evaluation has judged it, not a verify command.
+    `evidence` and `failure` (its kind) are None for a task of several providers, and in old records. `place`
+    identifies the task, so that it counts once; `graded`: an evaluation judged it, not a verify command.
     """
 
     at: float
@@ -120,7 +119,7 @@ class TaskSample(Value, frozen=True, kw_only=True):
 
 
 class TaskGrade(Value, frozen=True, kw_only=True):
-    """What the graders of an evaluation say of the task at that place; see `TaskSample`."""
+    """The verdict of an evaluation's graders on the task at that place; see `TaskSample`."""
 
     place: str
     state: WorkerState
@@ -129,20 +128,20 @@ class TaskGrade(Value, frozen=True, kw_only=True):
 
 
 class TaskHistory(Protocol):
-    """What earlier tasks of this user took, in all projects."""
+    """Earlier tasks of this user, in all projects."""
 
     async def add(self, sample: TaskSample) -> None:
-        """A task is over. A disk that refuses costs the lesson, never the task."""
+        """Record a finished task. If the disk refuses, only the record is lost."""
         ...
 
     async def grade(self, sample: TaskSample) -> None:
-        """A task was graded: at its place that counts, and nothing is counted twice."""
+        """Record a graded task; it replaces the sample at its place."""
         ...
 
     async def regrade(self, judged: TaskGrade) -> None:
-        """A task was graded again: at its place that counts. One that is not known stays so."""
+        """Replace the grade of a task at its place; an unknown task is ignored."""
         ...
 
     async def recent(self) -> Sequence[TaskSample]:
-        """The newest ones; the same object as before if there are no others."""
+        """The newest tasks; the same object as before if nothing has changed."""
         ...

@@ -1,4 +1,4 @@
-"""Values that every room speaks of: providers, usage, prices, routes, failures, checks."""
+"""Values that every room uses: providers, usage, prices, routes, failures, checks."""
 
 from decimal import Decimal
 from typing import Literal, Self
@@ -15,24 +15,14 @@ Evidence = Literal["claimed", "verified", "refuted"]
 CostSource = Literal["gateway", "opencode", "estimate"]
 OverlapKind = Literal["file_overlap", "hunk_conflict"]
 
-ONE_TURN_METHODS: frozenset[Method] = frozenset(
-    {"cli"}
-)  # their workers close after their first turn
-OWN_AGENT_TOOLS = (
-    "Read",
-    "Write",
-    "Edit",
-    "Bash",
-    "Grep",
-    "Glob",
-    "TodoWrite",
-)  # of go-ent's own agent
+ONE_TURN_METHODS: frozenset[Method] = frozenset({"cli"})  # workers close after their first turn
+OWN_AGENT_TOOLS = ("Read", "Write", "Edit", "Bash", "Grep", "Glob", "TodoWrite")
 ENDED_STATES: frozenset[WorkerState] = frozenset({"completed", "failed", "cancelled"})
 MILLION = Decimal(1_000_000)
 
 
 class Value(Struct, frozen=True, kw_only=True):
-    """Everything in this room: immutable, by keyword, defined once."""
+    """The base of values: immutable, and constructed by keyword."""
 
 
 class Usage(Value, frozen=True, kw_only=True):
@@ -68,7 +58,7 @@ class Usage(Value, frozen=True, kw_only=True):
 
 
 class Price(Value, frozen=True, kw_only=True):
-    """USD per million tokens. A cache price that is not given is the price of input."""
+    """USD per million tokens. A missing cache price is the price of input."""
 
     input: Decimal
     output: Decimal
@@ -87,7 +77,7 @@ class Price(Value, frozen=True, kw_only=True):
 
 
 class RateLimits(Value, frozen=True, kw_only=True):
-    """What a provider allows: calls at once, requests and tokens per minute."""
+    """A provider's limits: parallel calls, requests and tokens per minute."""
 
     concurrency: int | None = None
     rpm: int | None = None
@@ -95,10 +85,10 @@ class RateLimits(Value, frozen=True, kw_only=True):
 
 
 class Provider(Value, frozen=True, kw_only=True):
-    """A model that workers can run on. `name` is ours, `backend` is OpenCode's provider id.
+    """A model that workers can run on. `name` is go-ent's, `backend` is OpenCode's provider id.
 
-    `listed`: nobody wrote it down, its server offers it. `options` are those of the model in
-    `opencode.json`, as JSON.
+    `listed`: no file names it, but its server lists it. `options` are those of the model in `opencode.json`,
+    as JSON.
     """
 
     name: str
@@ -119,7 +109,7 @@ class Provider(Value, frozen=True, kw_only=True):
 
 
 class Pin(Value, frozen=True, kw_only=True):
-    """What the caller insists on: obeyed, or refused with the reason."""
+    """The caller's explicit choice: obeyed, or refused with the reason."""
 
     provider: str | None = None
     model: str | None = None
@@ -127,7 +117,7 @@ class Pin(Value, frozen=True, kw_only=True):
 
 
 class Route(Value, frozen=True, kw_only=True):
-    """The decision: which provider, by which method, and why; and who may stand in for it."""
+    """A routing decision: the provider, the method, the reason, and the fallbacks."""
 
     provider: Provider
     method: Method
@@ -136,14 +126,14 @@ class Route(Value, frozen=True, kw_only=True):
 
 
 class Prompt(Value, frozen=True, kw_only=True):
-    """One turn's worth of asking."""
+    """The prompt of one turn."""
 
     text: str
     files: tuple[str, ...] = ()
 
 
 class Failure(Value, frozen=True, kw_only=True):
-    """Why a turn failed, in words that name the value and the remedy."""
+    """Why a turn failed; the message names the value and the remedy."""
 
     kind: str
     message: str
@@ -152,7 +142,7 @@ class Failure(Value, frozen=True, kw_only=True):
 
 
 class FileChange(Value, frozen=True, kw_only=True):
-    """A file that a worker's tools changed, with the lines it added and removed."""
+    """A file that a worker changed, with the lines added and removed."""
 
     path: str
     added: int | None = None
@@ -160,16 +150,16 @@ class FileChange(Value, frozen=True, kw_only=True):
 
 
 class GuardedChange(Value, frozen=True, kw_only=True):
-    """A file that other programs obey, and that changed while a worker worked; `reason` says which."""
+    """A file that other programs obey and that changed while a worker worked; `reason` names them."""
 
     path: str
     reason: str
 
 
 class AlsoChanged(Value, frozen=True, kw_only=True):
-    """A file that changed while a worker worked in a shared folder, and that is not known to be its work.
+    """A file that changed while a worker worked in a shared folder, perhaps by somebody else.
 
-    `by`: the worker that changed it; of several, one of them, or somebody else; of none, nobody knows.
+    `by` are the workers that may have changed it; with a single one, that one did; if empty, it is unknown.
     """
 
     path: str
@@ -177,7 +167,7 @@ class AlsoChanged(Value, frozen=True, kw_only=True):
 
 
 class Overlap(Value, frozen=True, kw_only=True):
-    """A file that another worker changed as well, in the same folder and at the same time.
+    """A file that another worker also changed, in the same folder and at the same time.
 
     `hunk_conflict`: lines that one of them wrote are gone.
     """

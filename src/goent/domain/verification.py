@@ -1,4 +1,4 @@
-"""Which commands can verify work, what they prove, and how an outcome is worded."""
+"""Verify commands: which are accepted, what their outcome proves, and how it is shown."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ OUTCOME_MARKS: Final[dict[Evidence | None, str]] = {
     "refuted": "✗",
     None: "~",
 }
-# A line that begins like one of go-ent's own: an outcome, a check or a call.
+# A line that begins like one of go-ent's own lines for an outcome, a check or a call.
 _OWN_MARK = re.compile(r"^(?=[─✓✗■~●])", re.MULTILINE)
 
 
@@ -41,15 +41,15 @@ def blank_commands(commands: Sequence[str]) -> Iterator[tuple[int, str]]:
 
 
 def evidence_of(checks: Sequence[Check]) -> Evidence | None:
-    """What verify commands say; None if nothing was checked. Blank ones, in old journals, say nothing."""
-    told = [check for check in checks if not is_blank(check.command)]
-    if not told:
+    """The evidence from verify commands; None without any. Blank ones, in old journals, do not count."""
+    exits = [check.exit for check in checks if not is_blank(check.command)]
+    if not exits:
         return None
-    return "verified" if all(check.exit == 0 for check in told) else "refuted"
+    return "verified" if all(code == 0 for code in exits) else "refuted"
 
 
 def outcome_words(state: str, evidence: Evidence | None) -> str:
-    """A state and what it rests on: `completed, refuted`."""
+    """A state with its evidence, such as `completed, refuted`."""
     return f"{state}, {evidence}" if evidence else state
 
 
@@ -70,9 +70,9 @@ def outcome_mark(state: str, evidence: Evidence | None) -> str:
 
 
 def quote_worker_text(text: str, *, within_line: bool = False) -> str:
-    """A worker's words between go-ent's lines: what could be taken for one of those is quoted.
+    """A worker's text between go-ent's own lines: lines that look like those are quoted.
 
-    With `within_line`, they go on with a line that was begun before.
+    With `within_line`, the text continues a line that has begun.
     """
     head, end, rest = text.partition("\n") if within_line else ("", "", text)
     return head + end + _OWN_MARK.sub("> ", rest)

@@ -1,8 +1,7 @@
 """Workspaces, the work done in them, conflicts, merges, and the ports that provide these.
 
-A workspace is a folder of a worker's own: a git worktree, or a copy where there is no git. Its work
-is kept as a commit on a branch of its own; all comparing and merging is done with such commits, and
-nothing of the user's checkout is touched.
+A workspace is a worker's own folder: a git worktree, or a copy if there is no git. Its work is stored as a
+commit on its own branch; comparing and merging use such commits, and do not touch the user's checkout.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,10 +13,9 @@ from goent.domain.types import FileChange, Value
 
 
 class ObservedChange(Value, frozen=True, kw_only=True):
-    """A file that is new, gone or different. `path` is absolute.
+    """A file that is new, deleted or different. `path` is absolute.
 
-    `at` is when it was changed last, as far as the file system tells: without `exact` it is the time of
-    the folder that the file was in, or came with. Lines are None where they are not known.
+    `at` is when it changed last; without `exact` it is the time of its folder. Line counts are None if unknown.
     """
 
     path: str
@@ -28,7 +26,7 @@ class ObservedChange(Value, frozen=True, kw_only=True):
 
 
 class ObservedChanges(Value, frozen=True, kw_only=True):
-    """All of them but `more`; `unseen` says what could not be compared, and why."""
+    """The changes, without `more` others; `unseen` says what could not be compared, and why."""
 
     files: tuple[ObservedChange, ...] = ()
     more: int = 0
@@ -36,27 +34,27 @@ class ObservedChanges(Value, frozen=True, kw_only=True):
 
 
 class Observation(Protocol):
-    """How the files of a folder were at one moment."""
+    """The state of a folder's files at one moment."""
 
     async def changes(self) -> ObservedChanges:
-        """What is different now."""
+        """The differences now."""
         ...
 
     async def close(self) -> None:
-        """Forget it. Raises nothing."""
+        """Discard the observation. Raises nothing."""
         ...
 
 
 class FolderObserver(Protocol):
-    """Who looks at the files of a folder, and changes nothing there: no index, no ref, no file."""
+    """Observes the files of a folder without changing anything there: no index, no ref, no file."""
 
     async def observe(self, cwd: Path, project: Path) -> Observation:
-        """The project, if the directory lies in it; else the checkout around it, or itself."""
+        """Observe the project if `cwd` is in it, else the checkout around `cwd`, or `cwd` itself."""
         ...
 
 
 WorkspaceKind = Literal["worktree", "copy"]
-# In the project's state folder: where the workspaces of each kind lie.
+# The folders of each kind of workspace, in the project's state folder.
 WORKSPACE_FOLDERS: Final[Mapping[WorkspaceKind, str]] = {"worktree": "worktrees", "copy": "copies"}
 ConflictKind = Literal[
     "file_overlap", "hunk_conflict", "delete_modify", "rename", "binary", "mode", "semantic"
@@ -64,11 +62,11 @@ ConflictKind = Literal[
 
 
 class WorkspaceRequest(Value, frozen=True, kw_only=True):
-    """What a worker's workspace shall be.
+    """The workspace that a worker needs.
 
-    `cwd` is where the worker would work if it shared the user's folder. `start` is a commit to
-    begin with instead of the checkout's own; `uncommitted` takes the user's uncommitted changes
-    along. `carry` are untracked files, by path from the top of the checkout, that the work needs.
+    `cwd` is where the worker would work in the user's folder. `start` is a commit to begin with instead of the
+    checkout's own; `uncommitted` includes the user's uncommitted changes. `carry` are untracked files that the
+    work needs, relative to the top of the checkout.
     """
 
     worker: str
@@ -81,12 +79,11 @@ class WorkspaceRequest(Value, frozen=True, kw_only=True):
 
 
 class Workspace(Value, frozen=True, kw_only=True):
-    """A folder of a worker's own.
+    """A worker's own folder.
 
-    `path` is its top and `cwd` where in it the worker works; `origin` is the user's folder that it
-    was made from. `repository` is the git directory that holds its `branch`: the user's, or for a
-    copy a private one. `base` is the commit that its work is compared with. `warnings` tell how it
-    differs from the user's folder.
+    `path` is its top and `cwd` the worker's directory in it; `origin` is the user's folder that it was made
+    from. `repository` is the git directory with its `branch`: the user's, or for a copy a private one. `base`
+    is the commit that its work is compared with. `warnings` say how it differs from the user's folder.
     """
 
     kind: WorkspaceKind
@@ -100,9 +97,9 @@ class Workspace(Value, frozen=True, kw_only=True):
 
 
 class Work(Value, frozen=True, kw_only=True):
-    """What was made in a workspace: a commit, and how it differs from the base.
+    """The work in a workspace: a commit, and how it differs from the base.
 
-    `warnings` tell what could not be kept in the commit.
+    `warnings` say what could not be committed.
     """
 
     commit: str
@@ -112,9 +109,9 @@ class Work(Value, frozen=True, kw_only=True):
 
 
 class KeptSpace(Value, frozen=True, kw_only=True):
-    """A workspace that is still there, and why. `bytes` is what it takes on disk.
+    """An existing workspace, and why it is kept. `bytes` is its size on disk.
 
-    `commit` of `repository` is where its branch is; empty if there is none.
+    Its branch is at `commit` of `repository`; empty if there is none.
     """
 
     worker: str
@@ -129,10 +126,10 @@ class KeptSpace(Value, frozen=True, kw_only=True):
 
 
 class WorkspaceManager(FolderObserver, Protocol):
-    """Who makes workspaces, clears them away, and looks at the folders that nobody has for themselves."""
+    """Creates and removes workspaces, and observes shared folders."""
 
     async def check(self, cwd: Path, kind: WorkspaceKind) -> None:
-        """Raise a `RequestError` or `EnvironmentTrouble` if there can be none for that folder."""
+        """Raise a `RequestError` or `EnvironmentTrouble` if the folder can have none."""
         ...
 
     async def default_kind(self, cwd: Path) -> WorkspaceKind:
@@ -140,37 +137,37 @@ class WorkspaceManager(FolderObserver, Protocol):
         ...
 
     async def head(self, cwd: Path, *, uncommitted: bool = False) -> tuple[str, str]:
-        """The repository (its git directory) and the commit that work from here would begin with."""
+        """The repository (its git directory), and the commit that work in `cwd` would begin with."""
         ...
 
     async def uncommitted(self, cwd: Path) -> int:
-        """How many files of the checkout are changed or new, and in no commit."""
+        """The number of files of the checkout with uncommitted changes."""
         ...
 
     async def prepare(self, order: WorkspaceRequest) -> Workspace: ...
 
     async def commit_work(self, workspace: Workspace, message: str) -> Work:
-        """Commit all that is new in it to its branch; also when there is nothing new."""
+        """Commit everything new in it to its branch, even if nothing is new."""
         ...
 
     async def release(self, workspace: Workspace) -> bool:
-        """Nobody works there any more: remove it if its work is nothing, or merged. Whether it did."""
+        """Remove a workspace that is no longer used, if it has no unmerged work; returns whether it did."""
         ...
 
     async def list_kept(self) -> Sequence[KeptSpace]:
-        """All workspaces of this project that are there."""
+        """All existing workspaces of this project."""
         ...
 
     async def remove_finished(self) -> Sequence[KeptSpace]:
-        """Remove all that nobody works in and that are clean or merged; which they were."""
+        """Remove all unused workspaces that are clean or merged, and return them."""
         ...
 
     async def file_states(self, folder: Path) -> Mapping[str, tuple[int, int]]:
-        """Size and time of change (in ns) of its files, by path; bounded in number and time."""
+        """Size and modification time (in ns) of a folder's files, by path; limited in number and time."""
         ...
 
     async def remove(self, worker: str) -> KeptSpace:
-        """Remove a workspace with all that is in it, because somebody asked for just that."""
+        """Remove a workspace with its content, at the user's explicit request."""
         ...
 
 
@@ -182,10 +179,10 @@ class WorkPiece(Value, frozen=True, kw_only=True):
 
 
 class Conflict(Value, frozen=True, kw_only=True):
-    """Where the work of several does not go together, or may not.
+    """A conflict between the work of several tasks.
 
-    `hunks` show both sides between conflict markers that name whose they are. A `semantic` one
-    merges cleanly, but a verify command fails on the merge.
+    `hunks` show both sides between conflict markers that name the tasks. A `semantic` conflict merges cleanly,
+    but a verify command fails on the merge.
     """
 
     kind: ConflictKind
@@ -196,7 +193,7 @@ class Conflict(Value, frozen=True, kw_only=True):
 
 
 class UnmergedPiece(Value, frozen=True, kw_only=True):
-    """A piece that could not be merged, with what it collides, and exactly what to do about it."""
+    """A piece that could not be merged, its conflicts, and what to do about them."""
 
     task: str
     conflicts: tuple[Conflict, ...]
@@ -204,9 +201,9 @@ class UnmergedPiece(Value, frozen=True, kw_only=True):
 
 
 class Merge(Value, frozen=True, kw_only=True):
-    """What merging gives: `commit` has all of `merged`, in that order; the rest is `left`.
+    """The result of merging: `commit` contains `merged`, in that order; the rest is `left`.
 
-    `steps` are the commits that first had each of the merged ones.
+    `steps` are the commits that first contained each of the merged pieces.
     """
 
     commit: str
@@ -216,36 +213,36 @@ class Merge(Value, frozen=True, kw_only=True):
 
 
 class Merger(Protocol):
-    """Who compares and joins pieces of work, in a repository's objects alone."""
+    """Compares and merges pieces of work, using only a repository's objects."""
 
     async def conflicts(
         self, repository: str, base: str, pieces: Sequence[WorkPiece]
     ) -> tuple[Conflict, ...]:
-        """Between each two of them."""
+        """The conflicts between each two of them."""
         ...
 
     async def merge(
         self, repository: str, base: str, pieces: Sequence[WorkPiece], message: str
     ) -> Merge:
-        """As many as go together, in the order that merges the most. Writes objects, no branch."""
+        """Merge as many as possible, in the best order. Writes objects, but no branch."""
         ...
 
     async def publish(
         self, repository: str, branch: str, commit: str, *, replaces: str | None = None
     ) -> None:
-        """Let the branch point to the commit; made if it is not there, refused if checked out.
+        """Point the branch to the commit; it is created if missing, and refused if checked out.
 
-        It moves forward only, unless it is just where an earlier merge put it: at `replaces`.
+        It only moves forward, unless it is still where an earlier merge put it: at `replaces`.
         """
         ...
 
     async def apply(self, repository: str, checkout: Path, commit: str) -> str:
-        """Move the branch that is checked out there forward to the commit; its name.
+        """Fast-forward the branch that is checked out there to the commit, and return its name.
 
-        Refused, and nothing changed, if there are uncommitted changes or files in the way.
+        Refused without any change if there are uncommitted changes or files in the way.
         """
         ...
 
     def scratch(self, repository: str, commit: str) -> AbstractAsyncContextManager[Path]:
-        """A checkout of the commit to run commands in, gone when the context closes."""
+        """A temporary checkout of the commit, removed when the context closes."""
         ...

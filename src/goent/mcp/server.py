@@ -287,11 +287,11 @@ def json_schema(kind: type) -> dict[str, Any]:
     for key in ("title", "description"):
         root.pop(key, None)
     whole = {**root, "$defs": components} if components else root
-    return json.loads(msgspec.json.encode(whole), object_hook=_without_tuple)
+    return json.loads(msgspec.json.encode(whole), object_hook=_published)
 
 
-def _without_tuple(part: dict[str, Any]) -> dict[str, Any]:
-    """An array of a fixed length instead of `prefixItems`.
+def _published(part: dict[str, Any]) -> dict[str, Any]:
+    """A part of a schema without older names, and with an array of a fixed length for `prefixItems`.
 
     Draft-07 does not know that keyword, and reads the `items: false` beside it as "never any items".
     """
@@ -299,6 +299,13 @@ def _without_tuple(part: dict[str, Any]) -> dict[str, Any]:
     if kinds:
         same = all(kind == kinds[0] for kind in kinds)
         part["items"] = kinds[0] if same else {"anyOf": kinds}
+    fields: dict[str, dict[str, Any]] = part.get("properties", {})
+    for name in [name for name, field in fields.items() if field.get("deprecated")]:
+        del fields[name]
+    for name, field in fields.items():
+        if field.pop("x-required", False):  # what only its older name makes optional
+            part.setdefault("required", []).append(name)
+            field.pop("default")
     return part
 
 

@@ -1,15 +1,13 @@
 """Extracts the models that a process needs from the catalogue inside the OpenCode program.
 
-What it makes of JSON is little more than JSON: names without quotes, strings with either kind of
-them, `!0` and `!1`. So that is turned back, token by token. Anything else is refused, never
-guessed at.
+The program carries a catalogue of every model of two hundred providers and copies it for each
+directory, which is most of what a directory costs. A process of ours can reach only the enabled
+backends, so it gets their entries alone, unchanged, by `OPENCODE_MODELS_PATH`.
 
-It carries a catalogue of every model of two hundred providers and copies it for each directory,
-which is most of what a directory costs. A process of ours can reach the enabled backends alone, so
-it is given what the catalogue has on these, word for word, by `OPENCODE_MODELS_PATH`.
-
-OpenCode takes the list that it last fetched for the user, if there is one, and else what is built
-into the program. Where either is not exactly as we know it, the catalogue stays as it is.
+OpenCode uses the list that it last fetched for the user, if there is one, or else the one built
+into the program. The bundler's notation there is almost JSON: names without quotes, strings with
+either kind of quotes, `!0` and `!1`. It is converted token by token; anything unknown is refused,
+and then the catalogue stays as it is.
 """
 
 import hashlib
@@ -41,16 +39,16 @@ _SPELT = {b"\\x": b"\\u00", b"\\'": b"'", b'"': b'\\"'}  # as JSON has it
 
 
 class UnreadableLiteral(ValueError):
-    """It is not what this reader knows."""
+    """The source is not in the notation that this reader knows."""
 
 
 def literal_as_json(source: bytes) -> bytes:
-    """The object that `source` begins with, whatever follows it."""
+    """The object at the beginning of `source`, as JSON."""
     text = b"".join(_json_tokens(source))
     try:
         msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     except msgspec.DecodeError as error:
-        raise UnreadableLiteral(f"it is no object as a bundler writes it: {error}") from None
+        raise UnreadableLiteral(f"not an object as a bundler writes it: {error}") from None
     return text
 
 
@@ -59,9 +57,7 @@ def _json_tokens(source: bytes) -> Iterator[bytes]:
     while depth or not at:
         token = _TOKEN.match(source, at)
         if token is None:
-            raise UnreadableLiteral(
-                f"{source[at : at + 40]!r} is nothing that a bundler makes of JSON"
-            )
+            raise UnreadableLiteral(f"unknown notation: {source[at : at + 40]!r}")
         at, kind, text = token.end(), token.lastgroup, token.group()
         depth += _STEPS.get(text, 0)
         yield _as_json(kind, text)
@@ -78,32 +74,32 @@ def _as_json(kind: str | None, text: bytes) -> bytes:
 
 
 VARIABLE = "OPENCODE_MODELS_PATH"
-LANDMARK = "anthropic"  # in every catalogue: without it, the program is built otherwise
-MAX_ENTRY_BYTES = 4 * 1024**2  # bytes of one entry; the longest that was seen has 0.4 MB
-KEEP_S = 30 * 86400.0  # seconds after its last use for which a file is kept
+LANDMARK = "anthropic"  # in every catalogue; without it, the program has another structure
+MAX_ENTRY_BYTES = 4 * 1024**2  # the longest that was seen has 0.4 MB
+KEEP_S = 30 * 86400.0  # after the last use of a file
 
 Entries = dict[str, msgspec.Raw]
 
 
 class BundledModels(Value, frozen=True, kw_only=True):
-    """What processes with these backends need; `folder` is where it is written down."""
+    """The models that processes with these backends need, cached in `folder`."""
 
     backends: tuple[str, ...]
     folder: Path
 
     def variables(self, program: Path, env: Mapping[str, str]) -> dict[str, str]:
-        """What to start the program with, so that it knows no more; empty if that is unclear.
+        """The variables that restrict the program to these models; empty if it cannot be read.
 
-        A file is named by what it was made from, so reading the program is for the first start.
+        A file is named after its sources, so the program is read once.
         """
         fetched = _fetched_path(env)
         try:
-            known = (self.backends, _state(program), _state(fetched) if fetched.exists() else "")
-            name = hashlib.sha256(msgspec.json.encode(known)).hexdigest()[:16]
+            sources = (self.backends, _state(program), _state(fetched) if fetched.exists() else "")
+            name = hashlib.sha256(msgspec.json.encode(sources)).hexdigest()[:16]
             path = self.folder / f"{name}.json"
             if not path.exists():
                 entries = _read_fetched(fetched) if fetched.exists() else self._built_in(program)
-                # In its order: that is the order in which OpenCode offers them.
+                # In the original order, which is the one in which OpenCode offers them.
                 chosen = {name: entry for name, entry in entries.items() if name in self.backends}
                 self._write(path, msgspec.json.encode(chosen))
             os.utime(path)
@@ -142,22 +138,22 @@ def _state(path: Path) -> str:
 
 
 def _read_fetched(path: Path) -> Entries:
-    """An empty one counts for OpenCode too; one that is no JSON is thrown away by it."""
+    """OpenCode also accepts an empty file, and deletes one that is not JSON."""
     return msgspec.json.decode(path.read_bytes(), type=Entries)
 
 
 def _find_entries(program: mmap.mmap, backends: Sequence[str]) -> dict[str, int]:
-    """Where the entries begin."""
+    """The offsets of the entries."""
     wanted = {LANDMARK, *backends}
     if odd := [name for name in wanted if not re.fullmatch(r"[ !#-&(-\[\]-~]+", name)]:
-        raise UnreadableLiteral(f"{odd[0]!r} may be spelt otherwise in a program")
+        raise UnreadableLiteral(f"{odd[0]!r} may be escaped in a program")
     either = "|".join(map(re.escape, wanted)).encode()
     found: dict[str, int] = {}
     for entry in re.finditer(rb'\{id:"(' + either + rb')",env:\[', program):
         name = entry[1].decode()
         if name in found:
-            raise UnreadableLiteral(f"there are two entries of {name!r}")
+            raise UnreadableLiteral(f"two entries of {name!r}")
         found[name] = entry.start()
     if LANDMARK not in found:
-        raise UnreadableLiteral("this program has its catalogue elsewhere, or none")
+        raise UnreadableLiteral("no catalogue found in this program")
     return found

@@ -1,12 +1,11 @@
 """Decides which of OpenCode's tool calls may run, and finds calls that ran without permission.
 
-The guard inside OpenCode puts every call to us before it runs. A call needs whatever its matters
-need: the command, the edit, the address, and the way out of the worker's directory. Paths are
-judged after links are followed. A tool that is not OpenCode's own may do anything.
+The guard plugin inside OpenCode submits every call before it runs. A call needs permission for
+everything it does: the command, the edit, the address, and leaving the worker's directory. Paths
+are judged after links are followed. A tool that is not OpenCode's own may do anything.
 
-The guard decides before a call runs. This is the second look, at the calls that OpenCode says it has
-completed: one that must be judged and has no verdict got past the guard. A verdict is good for one call,
-for models use the same call ids again.
+Afterwards, every call that OpenCode reports as completed is checked again: one that needed a verdict
+and has none got past the guard. A verdict is good for one call, because models reuse call ids.
 """
 
 import os
@@ -21,31 +20,30 @@ import anyio
 import msgspec
 
 from goent.agents.open_questions import show_diff
-from goent.agents.worker_paths import WorkerPaths
+from goent.agents.worker_paths import ANYWHERE, OUTSIDE, WorkerPaths
 from goent.domain.errors import PermissionBypassed
 from goent.domain.ports import GuardedCall, GuardVerdict
-from goent.opencode.server_api import MessagePart, ServerData
+from goent.opencode.server_api import MessagePart, ServerData, decode_leniently
 from goent.permissions.access_rules import AccessRequest
 from goent.system.plain_files import read_plain_text
 
-MAX_DIFF_BYTES = 16_000_000  # bytes of a file whose change is shown
+MAX_DIFF_BYTES = 16_000_000  # of a file whose change is shown
 GUARD_PLUGIN = Path(__file__).with_name("guard.js")
-OUTSIDE = "external_directory"
 EDITS = frozenset({"edit", "write", "apply_patch", "patch", "multiedit"})
-# What must not be done without a verdict; a call that was is found by its end.
+# Tools that must not run without a verdict; a call that did is found when it ends.
 GUARDED_TOOLS = EDITS | {"bash", "webfetch", "websearch"}
-# No name with `_` in it: a tool `exit` of an MCP server `plan` is `plan_exit`.
-# OpenCode's own that neither change nor fetch anything; what a subagent does is judged by itself.
+# OpenCode's own tools that neither change nor fetch anything; what a subagent does is judged by
+# itself. No name with `_`: a tool `exit` of an MCP server `plan` is `plan_exit`.
 _HARMLESS = frozenset({"todowrite", "todoread", "skill", "question", "invalid"})
-LOAD_TIMEOUT_S = 20.0  # seconds for the guard to come up in a directory that OpenCode has opened
+LOAD_TIMEOUT_S = 20.0  # for the guard to load in a directory that OpenCode has opened
 FOREIGN_TASK = GuardVerdict(
     allow=False,
-    message="This task_id is no task of this session's. Leave it out to start a new one.",
+    message="This task_id does not belong to this session. Leave it out to start a new task.",
 )
 UNKNOWN_SESSION = GuardVerdict(
     allow=False, message="go-ent does not know this session, so the call may not run"
 )
-# OpenCode sends these along with a file that is read below them.
+# OpenCode adds these to a file that is read below them.
 _INSTRUCTIONS = ("AGENTS.md", "CLAUDE.md", "CONTEXT.md")
 _ENVIRONMENT = re.compile(r"(?!.*\.example$).*\.env(?:\..*)?")  # it may hold keys
 _READ_TOOLS = {
@@ -55,14 +53,14 @@ _READ_TOOLS = {
     "list": "path",
     "lsp": "filePath",
 }
-# Read as OpenCode reads them: with what JavaScript calls a blank, and a letter.
+# Mentions and patches are parsed as OpenCode does, with JavaScript's idea of white space.
 _BLANKS = "\t\n\v\f\r \u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 _PATCHED = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to):(?P<path>.*)$", re.MULTILINE)
 _MENTION = re.compile(rf"(?<![A-Za-z0-9_`])@(?P<path>\.?[^{_BLANKS}`,.]*(?:\.[^{_BLANKS}`,.]+)*)")
 
 
 class CallJudge(Protocol):
-    """A session that decides on its own calls and on its subagents'."""
+    """A session that judges its own calls and its subagents'."""
 
     @property
     def worker(self) -> str: ...
@@ -74,10 +72,10 @@ class CallJudge(Protocol):
 
 
 class ProcessGuard:
-    """The port `ToolGuard`, for one OpenCode process: finds the session that decides.
+    """The port `ToolGuard`, for one OpenCode process: finds the session that judges a call.
 
-    `shell_variables` says what confines the commands of whoever works in a folder, and `hint` what to
-    say after the words of one that failed there.
+    `shell_variables` confine the commands of a worker to its folder, and `hint` explains the output
+    of one that failed there.
     """
 
     def __init__(
@@ -98,24 +96,24 @@ class ProcessGuard:
 
     @property
     def is_loaded(self) -> bool:
-        """Somewhere; each session waits for its own directory before it asks a model."""
+        """In some directory; each session waits for its own before it prompts a model."""
         return any(event.is_set() for event in self._directories.values())
 
     def mark_loaded(self, directory: str) -> None:
         self._directories.setdefault(directory, anyio.Event()).set()
 
     def unloaded(self, directory: str) -> None:
-        """OpenCode forgets the directory, and the guard there with it."""
-        if self.is_guarded(directory):  # somebody may wait for one that is not loaded
+        """OpenCode has unloaded the directory, and the guard with it."""
+        if self.is_guarded(directory):  # a session may be waiting for one that is not loaded
             del self._directories[directory]
 
     def is_guarded(self, directory: str) -> bool:
-        """Whether nothing can run there without us by now."""
+        """Whether the guard is loaded there."""
         event = self._directories.get(directory)
         return event is not None and event.is_set()
 
     async def wait_until_loaded(self, directory: str) -> bool:
-        """The same; waits a little for OpenCode to get there."""
+        """The same, with a timeout for OpenCode to load it."""
         with anyio.move_on_after(LOAD_TIMEOUT_S):
             await self._directories.setdefault(directory, anyio.Event()).wait()
             return True
@@ -135,23 +133,23 @@ class ProcessGuard:
 
 
 def resumes_foreign_session(call: GuardedCall) -> bool:
-    """Whether it would prompt another worker's session, which may be allowed more."""
+    """Whether a call would prompt another worker's session, which may be allowed more."""
     return bool(call.resumes) and call.resumes != call.owner
 
 
-def access_for_guarded_call(call: GuardedCall, ground: WorkerPaths) -> tuple[AccessRequest, ...]:
-    """All that has to be allowed for the call; nothing for one that only looks inside."""
+def access_for_guarded_call(call: GuardedCall, workdir: WorkerPaths) -> tuple[AccessRequest, ...]:
+    """Everything that has to be allowed for the call; nothing if it only reads in its directory."""
     match call.tool:
         case "bash":
-            found = _command_access(call, ground)
+            found = _command_access(call, workdir)
         case "webfetch" | "websearch":
             found = _fetch_access(call)
         case "task":
-            found = _task_access(call, ground)
+            found = _task_access(call, workdir)
         case tool if tool in EDITS:
-            found = _edit_access(call, ground)
+            found = _edit_access(call, workdir)
         case tool if tool in _READ_TOOLS:
-            found = _read_access(call, ground)
+            found = _read_access(call, workdir)
         case tool if tool in _HARMLESS:
             found = ()
         case _:
@@ -159,20 +157,20 @@ def access_for_guarded_call(call: GuardedCall, ground: WorkerPaths) -> tuple[Acc
     return tuple(found)
 
 
-def _command_access(call: GuardedCall, ground: WorkerPaths) -> Iterator[AccessRequest]:
-    """Rules speak of the command; a person sees it with the folder that it is run in, and allows both."""
+def _command_access(call: GuardedCall, workdir: WorkerPaths) -> Iterator[AccessRequest]:
+    """Rules match the command; a person sees it with its folder, and allows both."""
     command, folder = _text_argument(call, "command"), _text_argument(call, "workdir")
     places = _possible_paths(call, folder)
-    ways = dict.fromkeys(ground.command_in(place, command) for place in places)
-    shown = "\n".join(ways) or command
-    yield from _outside_access(places, ground, shown)
+    commands = dict.fromkeys(workdir.command_in(place, command) for place in places)
+    shown = "\n".join(commands) or command
+    yield from _outside_access(places, workdir, shown)
     yield AccessRequest(
         permission="bash", patterns=(command,), always=(shown,), exact=True, detail=shown
     )
 
 
 def _fetch_access(call: GuardedCall) -> Iterator[AccessRequest]:
-    """An address, or what is searched for; a search is like a fetch where no rule speaks of it."""
+    """An address, or a search, which counts as a fetch where no rule is about it."""
     what = _text_argument(call, "url") or _text_argument(call, "query")
     yield AccessRequest(
         permission=call.tool,
@@ -184,21 +182,21 @@ def _fetch_access(call: GuardedCall) -> Iterator[AccessRequest]:
     )
 
 
-def _task_access(call: GuardedCall, ground: WorkerPaths) -> Iterator[AccessRequest]:
-    """A file that a subagent's prompt mentions is sent along with it, links followed."""
+def _task_access(call: GuardedCall, workdir: WorkerPaths) -> Iterator[AccessRequest]:
+    """A file that a subagent's prompt mentions is sent with it, links followed."""
     prompt = _text_argument(call, "prompt")
     top = Path(call.worktree or call.directory)
     for name in dict.fromkeys(found["path"] for found in _MENTION.finditer(prompt)):
         own = name.startswith("~/")  # in OpenCode's home, which need not be ours
         path = os.path.normpath(top / (Path(name).expanduser() if own else name))
         if own or (name and Path(path).exists()):
-            yield from _outside_access([path, *_linked_instructions(path, call)], ground, prompt)
+            yield from _outside_access([path, *_linked_instructions(path, call)], workdir, prompt)
 
 
 def _other_access(call: GuardedCall) -> Iterator[AccessRequest]:
-    """A tool of an MCP server or a plugin: as much as a command where no rule speaks of it.
+    """A tool of an MCP server or a plugin counts as a command where no rule is about it.
 
-    What it is given may be a command, so an "always" is for this very call.
+    Its input may be a command, so an "always" is for this very call.
     """
     args = msgspec.json.encode(call.args).decode()
     yield AccessRequest(
@@ -211,7 +209,7 @@ def _other_access(call: GuardedCall) -> Iterator[AccessRequest]:
     )
 
 
-def _read_access(call: GuardedCall, ground: WorkerPaths) -> Iterator[AccessRequest]:
+def _read_access(call: GuardedCall, workdir: WorkerPaths) -> Iterator[AccessRequest]:
     path = _text_argument(call, _READ_TOOLS[call.tool])
     paths = _possible_paths(call, path)
     beside = (
@@ -219,9 +217,9 @@ def _read_access(call: GuardedCall, ground: WorkerPaths) -> Iterator[AccessReque
         if call.tool == "read"
         else []
     )
-    yield from _outside_access([*paths, *beside], ground, path)
+    yield from _outside_access([*paths, *beside], workdir, path)
     if call.tool == "read" and any(_ENVIRONMENT.fullmatch(Path(one).name) for one in paths):
-        # As OpenCode by itself: it is asked about in every preset, unless a rule speaks of reading.
+        # As in OpenCode itself: asked about in every preset, unless a rule is about reading.
         yield AccessRequest(
             permission="read",
             patterns=(path,),
@@ -232,15 +230,15 @@ def _read_access(call: GuardedCall, ground: WorkerPaths) -> Iterator[AccessReque
         )
 
 
-def _edit_access(call: GuardedCall, ground: WorkerPaths) -> Iterator[AccessRequest]:
+def _edit_access(call: GuardedCall, workdir: WorkerPaths) -> Iterator[AccessRequest]:
     written = [path for path in (_text_argument(call, "filePath"), *_patch_paths(call)) if path]
-    detail = "\n".join(filter(None, (", ".join(written), _diff(call, ground))))
+    detail = "\n".join(filter(None, (", ".join(written), _diff(call, workdir))))
     paths = _possible_paths(call, *written)
-    yield from _outside_access(paths, ground, detail)
-    real = {path: ground.resolve(path) for path in paths}
+    yield from _outside_access(paths, workdir, detail)
+    real = {path: workdir.resolve(path) for path in paths}
     shown = tuple(
         dict.fromkeys(
-            ground.from_checkout(place) if place else path for path, place in real.items()
+            workdir.from_checkout(place) if place else path for path, place in real.items()
         )
     )
     yield AccessRequest(
@@ -249,37 +247,30 @@ def _edit_access(call: GuardedCall, ground: WorkerPaths) -> Iterator[AccessReque
         always=shown,
         exact=True,
         detail=detail,
-        reason=next((why for path in paths if (why := ground.guard_reason(path))), ""),
+        reason=next((why for path in paths if (why := workdir.guard_reason(path))), ""),
     )
 
 
 def _possible_paths(call: GuardedCall, *paths: str) -> list[str]:
-    """What OpenCode may mean by them. It takes `~` and addresses for names of files.
+    """The paths that OpenCode may mean. It takes `~` and addresses for file names.
 
-    Of some paths it drops `..` with the name before, links or not; others the system reads.
+    It resolves `..` in some paths by text, links or not, and leaves others to the system.
     """
     whole = [str(Path(call.directory, path)) for path in paths if path]
     return [*dict.fromkeys(way for path in whole for way in (path, os.path.normpath(path)))]
 
 
-def _outside_access(paths: list[str], ground: WorkerPaths, detail: str) -> Iterator[AccessRequest]:
-    """The way out of the worker's directory, where one of the paths leads there or nobody can tell."""
-    places = {path: ground.resolve(path) for path in paths if path}
-    away = [
-        ground.folder_pattern(place) if place else "/*"
-        for place in places.values()
-        if not (place and ground.contains(place))
-    ]
-    if away:
-        patterns = tuple(dict.fromkeys(away))
-        always = () if "/*" in patterns else patterns
+def _outside_access(paths: list[str], workdir: WorkerPaths, detail: str) -> Iterator[AccessRequest]:
+    """Leaving the worker's directory, if one of the paths does or cannot be resolved."""
+    if patterns := tuple(dict.fromkeys(workdir.outside_patterns(paths))):
+        always = () if ANYWHERE in patterns else patterns
         yield AccessRequest(
             permission=OUTSIDE, patterns=patterns, always=always, exact=True, detail=detail
         )
 
 
 def _linked_instructions(path: str, call: GuardedCall) -> Iterator[str]:
-    """Instructions that OpenCode would send along from below its directory, where they are links."""
+    """Instructions that OpenCode would add from below its directory, where they are links."""
     top = Path(os.path.normpath(call.directory))
     for folder in Path(os.path.normpath(path)).parents:
         if folder == top or not folder.is_relative_to(top):
@@ -295,12 +286,12 @@ def _patch_paths(call: GuardedCall) -> Iterator[str]:
     yield from (found["path"].strip(_BLANKS) for found in _PATCHED.finditer(text))
 
 
-def _diff(call: GuardedCall, ground: WorkerPaths) -> str:
+def _diff(call: GuardedCall, workdir: WorkerPaths) -> str:
     """The whole change, for a person."""
     args, before = call.args, ""
     path = next(
         (
-            ground.resolve(each)
+            workdir.resolve(each)
             for each in _possible_paths(call, _text_argument(call, "filePath"))[-1:]
         ),
         None,
@@ -326,21 +317,21 @@ def _text_argument(call: GuardedCall, name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-DETAIL = 300  # characters of what ran
+MAX_DETAIL = 300  # characters of what ran
 _SUBJECTS = ("command", "filePath", "url", "patchText", "patch")
 
 
-class CallState(ServerData, frozen=True, kw_only=True):
-    """How far a tool call has come, and what it was given."""
+class GuardedState(ServerData, frozen=True, kw_only=True):
+    """The fields of a tool call's state that decide: others must not make it unreadable."""
 
     status: str = ""
     input: Mapping[str, object] = {}
 
 
 class BypassDetector:
-    """The verdicts on the calls of one session and its subagents, and what was completed without one.
+    """Finds calls of one session and its subagents that were completed without a verdict.
 
-    `excused` decides on a call without a verdict, where there is no guard.
+    Where there is no guard, `excused` decides whether a call needed none.
     """
 
     def __init__(self, excused: Callable[[GuardedCall], bool] | None = None) -> None:
@@ -355,15 +346,15 @@ class BypassDetector:
 
     @property
     def unfinished(self) -> frozenset[str]:
-        """The sessions with calls that have begun and were not seen to end."""
+        """The sessions with calls that began and were not seen to end."""
         return frozenset(self._open.values())
 
     def check(self, part: MessagePart, *, from_start: bool = True) -> PermissionBypassed | None:
-        """Look at a call as it is now; an error if it was completed and never allowed.
+        """The error if a call, as it is now, was completed and never allowed.
 
-        With `from_start` only a call counts that was seen to begin: OpenCode tells of old ones again.
+        With `from_start`, only calls seen to begin count: OpenCode reports old ones again.
         """
-        state = read_call_state(part)
+        state = decode_leniently(part.state, GuardedState)
         if part.type != "tool" or part.tool not in GUARDED_TOOLS or part.id in self._ended:
             return None
         if state.status in ("pending", "running"):
@@ -381,26 +372,18 @@ class BypassDetector:
             directory="",
             args=state.input,
         )
-        return None if self._may(call) else bypass_error(call)
+        return None if self._was_allowed(call) else _bypass_error(call)
 
-    def _may(self, call: GuardedCall) -> bool:
+    def _was_allowed(self, call: GuardedCall) -> bool:
         if self._allowed[call.session, call.call] > 0:
             self._allowed[call.session, call.call] -= 1
             return True
         return self._excused is not None and self._excused(call)
 
 
-def read_call_state(part: MessagePart) -> CallState:
-    try:
-        return msgspec.json.decode(part.state, type=CallState)
-    except msgspec.DecodeError:
-        return CallState()
-
-
-def bypass_error(call: GuardedCall) -> PermissionBypassed:
-    """What to tell the worker's owner."""
-    told = next((value for name in _SUBJECTS if (value := call.args.get(name))), "")
+def _bypass_error(call: GuardedCall) -> PermissionBypassed:
+    subject = next((value for name in _SUBJECTS if (value := call.args.get(name))), "")
     return PermissionBypassed(
-        f"OpenCode ran {call.tool} {str(told)[:DETAIL]!r}, which go-ent did not allow: OpenCode did not ask first. "
-        "The turn was ended; what it did so far is in place: look at it before you go on"
+        f"OpenCode ran {call.tool} {str(subject)[:MAX_DETAIL]!r}, which go-ent did not allow: OpenCode did not ask first. "
+        "The turn was ended; what it did so far is in place: check it before you continue"
     )

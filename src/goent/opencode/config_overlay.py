@@ -1,17 +1,17 @@
 """Generates the configuration that go-ent lays over OpenCode's own.
 
-It goes in by `OPENCODE_CONFIG_CONTENT`, which wins over the user's file and the repository's.
-OpenCode merges objects key by key and replaces lists and plain values, so everything that must not
-be bent by a repository is said here, even where it repeats a default.
+It is passed in `OPENCODE_CONFIG_CONTENT`, which overrides the user's file and the repository's.
+OpenCode merges objects key by key and replaces lists and plain values, so everything that a
+repository must not change is set here, even where it repeats a default.
 
-What this cannot hold: a repository's own plugins and MCP servers are programs that OpenCode runs,
-and a `"*"` permission after ours may loosen what *subagents* do unasked (a worker's own session
-has rules that come last). So a repository's files are read only where the user says so, with
+What this cannot prevent: a repository's own plugins and MCP servers are programs that OpenCode runs,
+and a `"*"` permission after ours may loosen what *subagents* may do (a worker's own session has
+rules that come last). So a repository's files are read only if the user sets
 `opencode.project_config: true`.
 
-The configuration groups patterns by tool, and the last match decides. An order of rules that jumps
-between a tool and a wildcard that covers it cannot be said that way; such rules are refused, because
-a permission that means something else than was written is worse than none.
+The configuration groups patterns by tool, and the last match decides. Rules whose order alternates
+between a tool and a wildcard that covers it cannot be expressed that way and are refused: better no
+permission than a different one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,9 +29,9 @@ WARM_PROVIDER = "goent-warm"
 WARM_MODEL = "warm"
 WARM = f"{WARM_PROVIDER}/{WARM_MODEL}"
 OWN_PROVIDER = "opencode"  # OpenCode's own models, by the user's login
-OUTPUT_LIMIT = 8192  # OpenCode wants one beside a window; every provider we know accepts this
+OUTPUT_LIMIT = 8192  # OpenCode requires one with a window; every known provider accepts this
 
-# By tool, and there for all or by pattern; the last match decides.
+# By tool, for all patterns or each; the last match decides.
 PermissionMap = Mapping[str, PermissionAction | Mapping[str, PermissionAction]]
 
 _PACKAGES: Mapping[Dialect, str] = {
@@ -66,7 +66,7 @@ class ModelCost(Struct, frozen=True, kw_only=True):
 
 
 class ModelEntry(Struct, frozen=True, kw_only=True):
-    """What OpenCode cannot know of a model that is not in its catalogue."""
+    """A model; what it leaves unset comes from OpenCode's catalogue."""
 
     tool_call: bool = True
     limit: ModelLimit | UnsetType = UNSET
@@ -91,7 +91,7 @@ class AgentEntry(Struct, frozen=True, kw_only=True):
 
 
 class DefaultPermission(Struct, frozen=True, kw_only=True):
-    """What a session without rules of its own may do: a subagent's, above all."""
+    """What a session without rules of its own may do, such as a subagent's."""
 
     edit: str = "ask"
     bash: str = "ask"
@@ -100,20 +100,22 @@ class DefaultPermission(Struct, frozen=True, kw_only=True):
 
 
 class GuardOptions(Struct, frozen=True, kw_only=True):
-    """Where the guard inside OpenCode asks, and as whom."""
+    """How the guard inside OpenCode reaches us."""
 
     url: str
     token: str
 
 
-NO_TITLE_AGENT = AgentEntry(disable=True)  # it would spend a model call on naming each session
+NO_TITLE_AGENT = AgentEntry(
+    disable=True
+)  # it would spend a model call on the title of each session
 
 
 class ConfigOverlay(Struct, frozen=True, kw_only=True):
-    """The whole. A session whose model was never set can only reach the gate's own model.
+    """The whole configuration. A session without a model can only reach the gate's own one.
 
-    Language servers and formatters are programs, many of them a repository's own: of its
-    `node_modules/.bin` or `vendor/bin`. They run unasked, also when a file is only read.
+    Language servers and formatters are off: many are a repository's own programs, in its
+    `node_modules/.bin` or `vendor/bin`, and run without a question even when a file is read.
     """
 
     provider: Mapping[str, OverlayProvider]
@@ -123,7 +125,7 @@ class ConfigOverlay(Struct, frozen=True, kw_only=True):
     small_model: str = WARM
     autoupdate: bool = False
     share: str = "disabled"
-    snapshot: bool = False  # we undo by git; OpenCode's snapshots cost two git calls a step
+    snapshot: bool = False  # we undo by git; snapshots cost two git calls a step
     agent: Mapping[str, AgentEntry] = field(default_factory=lambda: {"title": NO_TITLE_AGENT})
     permission: DefaultPermission | PermissionMap = DefaultPermission()
     plugin: tuple[tuple[str, GuardOptions], ...] = ()
@@ -133,7 +135,7 @@ class ConfigOverlay(Struct, frozen=True, kw_only=True):
 
 
 def gated_backends(settings: Settings, environ: Mapping[str, str]) -> frozenset[str]:
-    """The backends that go-ent calls itself, with a key or without: their calls go through the gate."""
+    """The backends whose calls go through the gate: those that go-ent can call itself."""
     backends = settings.backends.values()
     return frozenset(backend.id for backend in backends if backend.is_held(environ))
 
@@ -141,7 +143,7 @@ def gated_backends(settings: Settings, environ: Mapping[str, str]) -> frozenset[
 def generate_overlay(
     settings: Settings, *, held: frozenset[str], addresses: Mapping[str, str], token: str
 ) -> ConfigOverlay:
-    """`addresses` are the gate's, for every held backend and for the warm-up."""
+    """`addresses` are the gate's, for every backend in `held` and for the warm-up."""
     entries = {
         WARM_PROVIDER: OverlayProvider(
             npm=_PACKAGES["openai"],
@@ -152,7 +154,7 @@ def generate_overlay(
     for backend in settings.backends.values():
         if backend.id in held:
             options = ProviderOptions(base_url=addresses[backend.id], key=token)
-            # The gate speaks two dialects, whatever package the catalogue would take.
+            # The gate speaks two dialects, whatever package the catalogue has.
             entries[backend.id] = _provider_entry(
                 settings, backend, _PACKAGES[backend.dialect], options
             )
@@ -186,9 +188,9 @@ def _model_entry(provider: Provider) -> ModelEntry:
 
 
 def _in_catalogue(provider: Provider) -> bool:
-    """OpenCode knows the model's true limits: ours would only narrow its answers."""
+    """Whether OpenCode knows the model's own limits, which ours would only narrow."""
     known = known_backend(provider.backend)
-    return known is not None and any(model.name == provider.model for model in known.models)
+    return known is not None and provider.model in known.models
 
 
 def _model_cost(provider: Provider) -> ModelCost | UnsetType:
@@ -204,22 +206,22 @@ def _model_cost(provider: Provider) -> ModelCost | UnsetType:
     )
 
 
-# OpenCode's configuration accepts no patterns for these, and does not start with them.
+# OpenCode does not start if its configuration has patterns for these.
 WITHOUT_PATTERNS = frozenset({"doom_loop", "question", "todowrite", "webfetch", "websearch"})
 
 
 def permission_map(rules: Sequence[PermissionRule]) -> PermissionMap:
-    """The same verdict on every question; raises `RequestError` where there is no such grouping."""
-    telling = [
+    """The rules grouped by tool, without changing any verdict; raises `RequestError` if impossible."""
+    effective = [
         rule
         for n, rule in enumerate(rules)
         if not any(_covers(later, rule) for later in rules[n + 1 :])
     ]
     grouped: dict[str, dict[str, PermissionAction]] = {}
-    for rule in telling:
+    for rule in effective:
         patterns = grouped.pop(rule.tool, {})
         grouped[rule.tool] = {**patterns, rule.pattern: rule.action}
-    _check_order(telling, list(grouped))
+    _check_order(effective, list(grouped))
     return {tool: _simplify(tool, patterns) for tool, patterns in grouped.items()}
 
 
@@ -237,14 +239,14 @@ def _simplify(
 
 
 def _covers(later: PermissionRule, rule: PermissionRule) -> bool:
-    """Whatever the rule decides, the later one decides after it."""
+    """Whether the later rule overrides the other in every case."""
     whole = later.pattern in ("*", rule.pattern)
     return whole and (later.tool == rule.tool or _is_wildcard_for(later.tool, rule.tool))
 
 
-def _check_order(telling: Sequence[PermissionRule], tools: Sequence[str]) -> None:
+def _check_order(effective: Sequence[PermissionRule], tools: Sequence[str]) -> None:
     place = {tool: n for n, tool in enumerate(tools)}
-    for first, second in combinations(telling, 2):
+    for first, second in combinations(effective, 2):
         swapped = place[first.tool] > place[second.tool]
         if swapped and first.action != second.action and _may_meet(first.tool, second.tool):
             raise RequestError(

@@ -1,15 +1,12 @@
-"""Reads the event stream of an OpenCode server and routes each event to its session.
+"""Follows the event stream of an OpenCode server and routes each event to its session.
 
-One stream per process carries the events of all sessions, most of them noise to us. A question of
-a subagent's session is told here and nowhere else: ACP passes on only those of its own sessions.
-Without ACP the stream also carries all that a model says and does.
-
-The server's event stream carries the news of all sessions, subagents' too; each goes to the worker
-that it belongs to. When the stream breaks it is opened again, and what may have been missed is asked:
-when it begins, and once more when the first event proves that from now on nothing is missed.
+One stream carries the events of all sessions, subagents' too. Without ACP it carries everything a
+model says and does; beside ACP it brings what ACP leaves out: retries, errors and the questions of
+subagents. When the stream breaks it is opened again, and open questions are looked up twice: on
+connecting, and on the first event after that, which proves that nothing is missed from then on.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing, suppress
 from typing import Protocol
 
@@ -31,16 +28,18 @@ from goent.opencode.server_api import (
     SessionFault,
     directory_header,
 )
+from goent.proc.concurrency import task_group
 
-SILENCE_S = 90.0  # seconds; a heartbeat comes every ten
+SILENCE_TIMEOUT_S = 90.0  # a heartbeat comes every ten seconds
+RECONNECT_S = 0.2
 
 
 class Connected(ServerData, frozen=True, kw_only=True):
-    """The stream begins; under load, what happens at that moment may still be missed."""
+    """The stream is open; under load, what happens at that moment may still be missed."""
 
 
 class Heartbeat(ServerData, frozen=True, kw_only=True):
-    """The stream is alive, though nobody has anything to say."""
+    """The stream is alive, though there is no news."""
 
 
 class SessionCreated(ServerData, frozen=True, kw_only=True):
@@ -50,25 +49,25 @@ class SessionCreated(ServerData, frozen=True, kw_only=True):
 
 
 class SessionStatus(ServerData, frozen=True, kw_only=True):
-    """A session is busy, idle, or waits before it calls its model again."""
+    """A session is busy, idle, or waiting to call its model again."""
 
     session: str
     status: SessionActivity
 
 
 class SessionError(ServerData, frozen=True, kw_only=True):
-    """Something failed, perhaps not for good; ACP tells no status code."""
+    """Something failed, perhaps only for now. ACP does not pass on its status code."""
 
     error: SessionFault
     session: str = ""
 
 
 class PermissionQuestion(PendingQuestion, frozen=True, kw_only=True):
-    """A session may not go on until somebody answers."""
+    """A session waits for a permission."""
 
 
 class SessionIdle(ServerData, frozen=True, kw_only=True):
-    """A turn is over. One that was aborted says so twice."""
+    """A turn is over. An aborted turn sends this twice."""
 
     session: str
 
@@ -84,7 +83,7 @@ class MessageUpdated(ServerData, frozen=True, kw_only=True):
 
 
 class PartUpdated(ServerData, frozen=True, kw_only=True):
-    """A piece of a message, as it is now."""
+    """A part of a message, as it is now."""
 
     part: MessagePart
 
@@ -99,7 +98,7 @@ class PartDelta(
     kw_only=True,
     rename={"session": "sessionID", "message": "messageID", "part": "partID"},
 ):
-    """More of a text; which part it belongs to has been told before."""
+    """More text of a part that an earlier event introduced."""
 
     session: str
     message: str
@@ -141,25 +140,21 @@ class _GlobalEvent(ServerData, frozen=True, kw_only=True):
     payload: _Payload = _Payload()
 
 
-async def listen(client: OpenCodeClient, kinds: EventKinds) -> AsyncGenerator[ServerEvent]:
-    """The events of all directories until the stream breaks; raises `ProtocolError` if it cannot be had."""
-    async with aclosing(_stream(client, "/global/event")) as lines:
-        async for line in lines:
-            if told := _read(line, _GlobalEvent, kinds):
-                yield told
-
-
-async def listen_in_directory(
-    client: OpenCodeClient, directory: str, kinds: EventKinds
+async def stream_events(
+    client: OpenCodeClient, kinds: EventKinds, directory: str = ""
 ) -> AsyncGenerator[tuple[str, ServerEvent | None]]:
-    """The same of one directory: each event as it came, and as one of the kinds if it is."""
-    async with aclosing(_stream(client, "/event", directory)) as lines:
+    """Each event of a directory, or of all of them: as it came, and decoded if it is one of `kinds`.
+
+    Ends when the stream ends; raises `ProtocolError` when it breaks or cannot be opened.
+    """
+    path, shape = ("/event", _Payload) if directory else ("/global/event", _GlobalEvent)
+    async with aclosing(_stream_lines(client, path, directory)) as lines:
         async for line in lines:
-            yield line, _read(line, _Payload, kinds)
+            yield line, _decode_event(line, shape, kinds)
 
 
-async def _stream(client: OpenCodeClient, path: str, directory: str = "") -> AsyncGenerator[str]:
-    timeout = httpx2.Timeout(10.0, read=SILENCE_S)
+async def _stream_lines(client: OpenCodeClient, path: str, directory: str) -> AsyncGenerator[str]:
+    timeout = httpx2.Timeout(10.0, read=SILENCE_TIMEOUT_S)
     headers = directory_header(directory)
     client.check_open(f"GET {path}")
     try:
@@ -173,10 +168,12 @@ async def _stream(client: OpenCodeClient, path: str, directory: str = "") -> Asy
         raise ProtocolError(f"OpenCode's event stream: {trouble}") from error
 
 
-def _read(data: str, shape: type[_GlobalEvent | _Payload], kinds: EventKinds) -> ServerEvent | None:
+def _decode_event(
+    data: str, shape: type[_GlobalEvent | _Payload], kinds: EventKinds
+) -> ServerEvent | None:
     try:
-        told = msgspec.json.decode(data, type=shape)
-        payload = told.payload if isinstance(told, _GlobalEvent) else told
+        event = msgspec.json.decode(data, type=shape)
+        payload = event.payload if isinstance(event, _GlobalEvent) else event
         kind = kinds.get(payload.type)
         if kind is None or payload.properties is UNSET:
             return None
@@ -185,36 +182,47 @@ def _read(data: str, shape: type[_GlobalEvent | _Payload], kinds: EventKinds) ->
         return None  # an event that has changed its shape is one we cannot use
 
 
-RECONNECT_S = 0.2
-
-
 class SessionListener(Protocol):
-    """A session of ours, as the server sees it. `asked` may take as long as an answer does."""
+    """A session of ours, as its server's events reach it."""
 
     @property
     def directory(self) -> str: ...
 
-    async def hear(self, told: ServerEvent) -> None: ...
+    async def hear(self, event: ServerEvent) -> None: ...
 
-    async def hear_question(self, question: PendingQuestion) -> None: ...
+    async def hear_question(self, question: PendingQuestion) -> None:
+        """A question of the session or of a subagent. May take as long as its answer."""
+        ...
 
     async def hear_tool_call(self, part: MessagePart) -> None:
-        """A tool call of its own or of a subagent's, as it is now."""
+        """A tool call of the session or of a subagent, as it is now."""
         ...
 
 
 class EventRouter:
-    """The listeners of one server, and its event stream; `kinds` are the events that they need."""
+    """Follows one event stream and hands each event to the session it belongs to.
 
-    def __init__(self, client: OpenCodeClient, tasks: TaskGroup, kinds: EventKinds) -> None:
+    `observe` sees every event first, as it came and decoded.
+    """
+
+    def __init__(
+        self,
+        client: OpenCodeClient,
+        kinds: EventKinds,
+        *,
+        directory: str = "",
+        observe: Callable[[str, ServerEvent | None], None] = lambda _line, _event: None,
+    ) -> None:
         self.broken_since: float | None = None
         self._client = client
-        self._tasks = tasks
+        self._tasks: TaskGroup | None = None  # answers questions while the router runs
         self._kinds = kinds
+        self._directory = directory
+        self._observe = observe
         self._sessions: dict[str, SessionListener] = {}
         self._parents: dict[str, str] = {}
-        self._heard: set[str] = set()
-        self._stream_confirmed = False  # the stream that is open has brought an event
+        self._known_questions: set[str] = set()
+        self._stream_confirmed = False  # the open stream has delivered an event
 
     def add(self, session: str, listener: SessionListener) -> None:
         self._sessions[session] = listener
@@ -226,71 +234,77 @@ class EventRouter:
         }
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
-        """Listen for as long as the task lives; started when the stream is up."""
-        up = False
-        while True:
-            with suppress(ProtocolError):
-                async with aclosing(listen(self._client, self._kinds)) as events:
-                    async for told in events:
-                        self.broken_since = None
-                        await self._hear(told)
-                        if isinstance(told, Connected) and not up:
-                            up = True
-                            task_status.started()
-            self.broken_since = self.broken_since or anyio.current_time()
-            await anyio.sleep(RECONNECT_S)
+        """Follow the stream until cancelled, reconnecting; started when it is first connected."""
+        connected = False
+        async with task_group() as self._tasks:
+            while True:
+                with suppress(ProtocolError):
+                    async with aclosing(
+                        stream_events(self._client, self._kinds, self._directory)
+                    ) as events:
+                        async for line, event in events:
+                            self._observe(line, event)
+                            if event is None:
+                                continue
+                            self.broken_since = None
+                            await self._route(event)
+                            if isinstance(event, Connected) and not connected:
+                                connected = True
+                                task_status.started()
+                self.broken_since = self.broken_since or anyio.current_time()
+                await anyio.sleep(RECONNECT_S)
 
-    async def _hear(self, told: ServerEvent) -> None:
-        if not self._stream_confirmed or isinstance(told, Connected):
-            self._stream_confirmed = not isinstance(told, Connected)
+    async def _route_question(self, question: PendingQuestion) -> None:
+        """Hand a question to its session, once."""
+        if question.id in self._known_questions:
+            return
+        self._known_questions.add(question.id)
+        if (listener := await self.owner(question.session)) and self._tasks:
+            self._tasks.start_soon(listener.hear_question, question)
+
+    async def owner(self, session: str) -> SessionListener | None:
+        """Who listens for a session or, if it is a subagent's, for the one above it."""
+        if session not in self._sessions and session not in self._parents:
+            above = session
+            with suppress(ProtocolError):
+                while above and above not in self._sessions:
+                    known = self._parents.get(above)
+                    above = known or (await self._client.session(above)).parent or ""
+                self._parents[session] = above
+        return self._listener(session)
+
+    async def _route(self, event: ServerEvent) -> None:
+        if not self._stream_confirmed or isinstance(event, Connected):
+            self._stream_confirmed = not isinstance(event, Connected)
             await self._catch_up()
-        match told:
+        match event:
             case SessionCreated(info=info) if info.parent:
                 self._parents[info.id] = self._parents.get(info.parent, info.parent)
             case Connected() | Heartbeat() | SessionCreated():
                 pass
             case PermissionQuestion():
-                await self._hear_question(told)
+                await self._route_question(event)
             case SessionStatus(session=session):
                 if listener := self._listener(session):
-                    await listener.hear(told)
+                    await listener.hear(event)
             case _:
-                if isinstance(told, PartUpdated) and told.part.type == "tool":
-                    await self._show(told.part)
-                if listener := self._sessions.get(told.session):
-                    await listener.hear(told)
+                if isinstance(event, PartUpdated):
+                    await self._route_tool_call(event.part)
+                if listener := self._sessions.get(event.session):
+                    await listener.hear(event)
 
-    async def _show(self, part: MessagePart) -> None:
-        await self._find_owner(part.session)
-        if listener := self._listener(part.session):
+    async def _route_tool_call(self, part: MessagePart) -> None:
+        if part.type == "tool" and (listener := await self.owner(part.session)):
             await listener.hear_tool_call(part)
 
     async def _catch_up(self) -> None:
-        """What was said and asked while nobody listened."""
+        """Look up what happened while the stream was down."""
         for listener in tuple(self._sessions.values()):
             await listener.hear(Connected())
         with suppress(ProtocolError):
             for directory in {listener.directory for listener in self._sessions.values()}:
                 for question in await self._client.questions(directory):
-                    await self._hear_question(question)
-
-    async def _hear_question(self, question: PendingQuestion) -> None:
-        if question.id in self._heard:
-            return
-        self._heard.add(question.id)
-        await self._find_owner(question.session)
-        if listener := self._listener(question.session):
-            self._tasks.start_soon(listener.hear_question, question)
-
-    async def _find_owner(self, session: str) -> None:
-        """Whose subagent a session is that nobody told of; one is asked about once."""
-        if session in self._sessions or session in self._parents:
-            return
-        above = session
-        with suppress(ProtocolError):
-            while above and above not in self._sessions:
-                above = self._parents.get(above) or (await self._client.session(above)).parent or ""
-            self._parents[session] = above
+                    await self._route_question(question)
 
     def _listener(self, session: str) -> SessionListener | None:
         return self._sessions.get(self._parents.get(session, session))

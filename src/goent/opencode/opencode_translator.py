@@ -1,16 +1,15 @@
 """Translates what OpenCode reports, by ACP, event stream or standard output, into our events.
 
-A text is told by what is added to it, and at its end whole; what has been told is remembered, so that
-nothing is said twice and nothing that a broken stream has swallowed is lost: after a gap, what is
-added to a text that had begun cannot be placed, and is told with the whole. Tool calls become the same
-updates that ACP makes of them.
+The event stream sends a text piece by piece, and whole at its end. What was passed on is remembered,
+so that nothing is repeated and nothing is lost with a broken stream: after a gap, pieces of a text
+that had begun cannot be placed and wait for the whole. Tool calls become the updates that ACP makes
+of them.
 """
 
 import re
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -41,7 +40,7 @@ from goent.domain.events import (
     ToolCall,
     UsageReported,
 )
-from goent.domain.types import Command, FileChange, Provider, Usage
+from goent.domain.types import Command, FileChange, Provider
 from goent.opencode.call_guard import BypassDetector
 from goent.opencode.event_stream import PartDelta
 from goent.opencode.server_api import (
@@ -51,18 +50,15 @@ from goent.opencode.server_api import (
     ServerMessage,
     SessionFault,
     TokenCounts,
+    decode_leniently,
 )
 
 
-class LenientStruct(Struct, frozen=True, kw_only=True):
-    """A model writes its tools' input: any field may be missing."""
+class ToolInput(Struct, frozen=True, kw_only=True, rename={"file": "filePath"}):
+    """The input fields of OpenCode's tools that say what a call is about.
 
-
-LenientT = TypeVar("LenientT", bound=LenientStruct)
-
-
-class ToolInput(LenientStruct, frozen=True, kw_only=True, rename={"file": "filePath"}):
-    """The fields of OpenCode's tools that say what a call is about."""
+    A model writes them, so any may be missing.
+    """
 
     command: str = ""
     file: str = ""
@@ -74,18 +70,18 @@ class ToolInput(LenientStruct, frozen=True, kw_only=True, rename={"file": "fileP
 
     @property
     def detail(self) -> str:
-        told = (self.command, self.file, self.pattern, self.url, self.path, self.description)
-        return next(filter(None, told), "")
+        fields = (self.command, self.file, self.pattern, self.url, self.path, self.description)
+        return next(filter(None, fields), "")
 
 
-class TodoLine(LenientStruct, frozen=True, kw_only=True):
+class TodoLine(Struct, frozen=True, kw_only=True):
     """A line of OpenCode's todo list."""
 
     content: str = ""
     status: str = "pending"
 
 
-class EditedFile(LenientStruct, frozen=True, kw_only=True, rename={"path": "filePath"}):
+class EditedFile(Struct, frozen=True, kw_only=True, rename={"path": "filePath"}):
     """`edit` calls the path `file`, `apply_patch` calls it `filePath`."""
 
     file: str = ""
@@ -94,7 +90,7 @@ class EditedFile(LenientStruct, frozen=True, kw_only=True, rename={"path": "file
     deletions: int | None = None
 
 
-class ToolMetadata(LenientStruct, frozen=True, kw_only=True):
+class ToolMetadata(Struct, frozen=True, kw_only=True):
     """What a tool reports beside its output."""
 
     exit: int | None = None
@@ -104,7 +100,7 @@ class ToolMetadata(LenientStruct, frozen=True, kw_only=True):
     exists: bool | None = None
 
 
-class ToolOutput(LenientStruct, frozen=True, kw_only=True):
+class ToolOutput(Struct, frozen=True, kw_only=True):
     """What came out of a tool."""
 
     output: str = ""
@@ -113,7 +109,7 @@ class ToolOutput(LenientStruct, frozen=True, kw_only=True):
 
 
 class OpenCodeTranslator(Translator):
-    """What OpenCode's own tools are given, and what comes out of them."""
+    """Translates the calls of OpenCode's own tools."""
 
     def __init__(self, cwd: Path) -> None:
         super().__init__(cwd)
@@ -122,10 +118,10 @@ class OpenCodeTranslator(Translator):
     def _call(
         self, fields: ToolUpdate, known: ToolCall | None, status: ToolStatus
     ) -> tuple[ToolCall, Sequence[DriverEvent]]:
-        # The first word on a call has the tool's name for a title; later ones say what it does.
+        # The first update of a call has the tool's name as its title; later titles say what it does.
         tool = known.tool if known else (fields.title or fields.kind or "tool")
         asked = self._input(fields)
-        output = _read_tool_data(fields.raw_output, ToolOutput)
+        output = decode_leniently(fields.raw_output, ToolOutput)
         ended = status in ("completed", "failed")
         call = ToolCall(
             id=fields.tool_call_id,
@@ -134,7 +130,7 @@ class OpenCodeTranslator(Translator):
             title=self._shown(fields.title) or (known.title if known else ""),
             detail=asked.detail or (known.detail if known else ""),
             input=self._given(tool, fields) or (known.input if known else None),
-            # A running command tells all of its output again and again: the end will do.
+            # A running command repeats all of its output with each update: the final one will do.
             output=_output_text(fields, output)[-MAX_OUTPUT:] if ended else "",
             changes=self._changes(tool, asked, output) if status == "completed" else (),
             command=_shell_command(tool, asked, output),
@@ -148,7 +144,7 @@ class OpenCodeTranslator(Translator):
         return (title or "").replace(inside, "").removeprefix(inside.lstrip("/"))
 
     def _input(self, fields: agent_messages.ToolFields) -> ToolInput:
-        asked = _read_tool_data(fields.raw_input, ToolInput)
+        asked = decode_leniently(fields.raw_input, ToolInput)
         if asked != ToolInput():
             self._inputs[fields.tool_call_id] = asked
         return self._inputs.get(fields.tool_call_id, asked)
@@ -162,12 +158,12 @@ class OpenCodeTranslator(Translator):
         return {k: v for k, v in table.items() if (k, v) != ("cwd", str(self._cwd))}
 
     def _changes(self, tool: str, asked: ToolInput, output: ToolOutput) -> tuple[FileChange, ...]:
-        told = output.metadata
+        metadata = output.metadata
         if tool == "write" and asked.file:
-            new = told.exists is False
+            new = metadata.exists is False
             added = len(asked.content.splitlines()) if new else None
             return (self._change(asked.file, added, 0 if new else None),)
-        files = (told.filediff,) if told.filediff else told.files
+        files = (metadata.filediff,) if metadata.filediff else metadata.files
         return tuple(
             self._change(f.file or f.path, f.additions, f.deletions)
             for f in files
@@ -182,50 +178,34 @@ def _shell_command(tool: str, asked: ToolInput, output: ToolOutput) -> Command |
 
 
 def _output_text(fields: agent_messages.ToolFields, output: ToolOutput) -> str:
-    told = output.error or output.output
     blocks = [c.content for c in fields.content or () if isinstance(c, ToolContent)]
-    return told or "".join(plain_text(block) for block in blocks)
+    return output.error or output.output or "".join(map(plain_text, blocks))
 
 
 def _plan(todos: Sequence[TodoLine]) -> PlanUpdated:
     return PlanUpdated(entries=tuple(plan_entry(todo.content, todo.status) for todo in todos))
 
 
-def _read_tool_data(raw: Raw | UnsetType | None, kind: type[LenientT]) -> LenientT:
-    try:
-        return msgspec.json.decode(raw or b"{}", type=kind)
-    except msgspec.DecodeError:
-        return kind()
-
-
 _STATUS = {"running": "in_progress", "completed": "completed", "error": "failed"}
 
 
-class PartProgress(ServerData, frozen=True, kw_only=True):
-    """How far a tool call has come."""
-
-    status: str = ""
-    input: Raw | UnsetType = UNSET
-    title: str = ""
-
-
 class PartReader:
-    """Reads the parts of one turn's messages; what the user said is not repeated."""
+    """Reads the parts of one turn's messages, leaving out the user's."""
 
     def __init__(self) -> None:
         self._models: set[str] = set()
         self._kinds: dict[str, str] = {}
-        self._told: dict[str, int] = {}
+        self._sent: dict[str, int] = {}
         self._begun: set[str] = set()
         self._ended: set[str] = set()
         self._doubted: set[str] = set()
 
     def mark_gap(self) -> None:
-        """There was a gap: of a part that is known by now, only its whole counts from here on."""
+        """After a gap in the stream: of the parts known so far, only the whole counts from now on."""
         self._doubted.update(self._kinds)
 
     def note_message(self, info: MessageInfo) -> None:
-        """Whose message it is. A part of a message that nobody told of is not read."""
+        """Note whose message it is: parts of unknown messages are not read."""
         if info.role == "assistant":
             self._models.add(info.id)
 
@@ -239,7 +219,7 @@ class PartReader:
         match part.type:
             case "text" | "reasoning":
                 self._kinds[part.id] = part.type
-                return self._more(part.id, part.message, part.text[self._told.get(part.id, 0) :])
+                return self._more(part.id, part.message, part.text[self._sent.get(part.id, 0) :])
             case "tool":
                 return self._tool(part)
             case _:
@@ -253,7 +233,7 @@ class PartReader:
     def _more(self, part: str, message: str, text: str) -> Sequence[AnyUpdate]:
         if not text:
             return []
-        self._told[part] = self._told.get(part, 0) + len(text)
+        self._sent[part] = self._sent.get(part, 0) + len(text)
         thinks = self._kinds[part] == "reasoning"
         kind = AgentThoughtChunk if thinks else AgentMessageChunk
         return [kind(content=AcpText(text=text), message_id=message)]
@@ -261,7 +241,7 @@ class PartReader:
     def _tool(self, part: MessagePart) -> Sequence[AnyUpdate]:
         if part.id in self._ended:
             return []
-        state = _read_progress(part)
+        state = part.call_state
         if state.status in ("completed", "error"):
             self._ended.add(part.id)
         begun = AcpToolCall(tool_call_id=part.call, title=part.tool, raw_input=state.input)
@@ -278,24 +258,17 @@ class PartReader:
         return [begun, now]
 
 
-def _read_progress(part: MessagePart) -> PartProgress:
-    try:
-        return msgspec.json.decode(part.state, type=PartProgress)
-    except msgspec.DecodeError:
-        return PartProgress()
-
-
+SUBAGENT_TOOL = "task"
 REJECTED = "The user rejected permission"
-ServerDataT = TypeVar("ServerDataT", bound=ServerData)
 _LINE_START = b'{"type":'
-# The text of a line that was cut off, as far as it is whole: no half an escape.
+# The text of a line that was cut off, without half an escape at its end.
 _CUT_OFF_TEXT = re.compile(
     rb"""\{"type":"text".*?"text":"((?:[^"\\]++|\\(?:[^u]|u[0-9a-fA-F]{4}))*+)""", re.DOTALL
 )
 
 
 class OutputLine(ServerData, frozen=True, kw_only=True):
-    """One line; which field it has follows from its type."""
+    """One line; its type decides which field it has."""
 
     type: str = ""
     part: Raw | UnsetType = UNSET
@@ -303,38 +276,18 @@ class OutputLine(ServerData, frozen=True, kw_only=True):
 
 
 class PrintedText(ServerData, frozen=True, kw_only=True, rename={"message": "messageID"}):
-    """Text or reasoning, whole."""
+    """A whole text or thought."""
 
     text: str = ""
     message: str = ""
 
 
-class TaskMetadata(ServerData, frozen=True, kw_only=True, rename={"subagent": "sessionId"}):
-    """What a tool reports beside its output: `task` names the session of its subagent."""
-
-    subagent: str = ""
-
-
-class EndedToolState(ServerData, frozen=True, kw_only=True):
-    """How a tool call ended."""
-
-    status: str = ""
-    input: Raw | UnsetType = UNSET
-    title: str = ""
-    error: str = ""
-    metadata: TaskMetadata = TaskMetadata()
-
-
-class ToolPart(
-    ServerData, frozen=True, kw_only=True, rename={"call": "callID", "session": "sessionID"}
-):
-    """A tool call that has ended; its state is also what came out of the tool."""
+class PrintedToolPart(MessagePart, frozen=True, kw_only=True):
+    """A tool call that has ended."""
 
     id: str = ""
-    session: str = ""
-    call: str = ""
+    type: str = "tool"
     tool: str = "tool"
-    state: Raw = Raw(b"{}")
 
 
 class StepEnd(ServerData, frozen=True, kw_only=True):
@@ -345,14 +298,14 @@ class StepEnd(ServerData, frozen=True, kw_only=True):
 
 
 class RunTranscript:
-    """Reads the lines of one turn and remembers what its verdict needs.
+    """Reads the lines of one turn and keeps what decides how it ended.
 
-    `direct` calls bypass the gate: only then are OpenCode's own figures told. `subagents` are sessions, of
-    whose calls nothing is printed; `bypass` is a call that ran and was never allowed.
+    Only `direct` calls, which bypass the gate, are metered by OpenCode's own figures. `subagents`
+    are sessions whose calls are not printed; `bypass` is a call that ran without permission.
     """
 
     def __init__(
-        self, provider: Provider, cwd: Path, look: BypassDetector, *, direct: bool
+        self, provider: Provider, cwd: Path, bypass_detector: BypassDetector, *, direct: bool
     ) -> None:
         self.has_session = False  # OpenCode has opened its session
         self.has_output = False
@@ -362,33 +315,33 @@ class RunTranscript:
         self.bypass: PermissionBypassed | None = None
         self.subagents: list[str] = []
         self.ended: set[str] = set()  # calls
-        self._look = look
+        self._bypass_detector = bypass_detector
         self._provider = provider
         self._direct = direct
         self._translator = OpenCodeTranslator(cwd)
 
     def read(self, line: bytes) -> Sequence[DriverEvent]:
-        """The events that a line means; none for one that we cannot read."""
-        said = _read_line(line, OutputLine)
-        self.has_session = self.has_session or bool(said.type)
-        match said.type:
+        """The events of a line; none if we cannot read it. Plugins print too."""
+        output = decode_leniently(line, OutputLine)
+        self.has_session = self.has_session or bool(output.type)
+        match output.type:
             case "text":
-                return self._text(_read_line(said.part, PrintedText))
+                return self._text(decode_leniently(output.part, PrintedText))
             case "reasoning":
-                words = _read_line(said.part, PrintedText)
+                words = decode_leniently(output.part, PrintedText)
                 return [Thought(text=words.text, message=words.message)] if words.text else []
             case "tool_use":
-                return self._tool(_read_line(said.part, ToolPart))
+                return self._tool(decode_leniently(output.part, PrintedToolPart))
             case "step_finish" if self._direct:
-                return self._usage(_read_line(said.part, StepEnd))
+                return self._usage(decode_leniently(output.part, StepEnd))
             case "error":
-                self.fault = _read_fault(said.error)
+                self.fault = _read_fault(output.error)
                 return []
             case _:
                 return []
 
     def read_last(self, line: bytes) -> Sequence[DriverEvent]:
-        """The end of the output, which may have no end: OpenCode exits before a long line has left."""
+        """Read the last line, which may be cut off: OpenCode can exit before a long one is written."""
         if not line.startswith(_LINE_START) or _is_whole(line):
             return self.read(line)
         self.cut_off = len(line)
@@ -398,9 +351,11 @@ class RunTranscript:
         self.has_output = self.has_output or bool(words.text)
         return [TextDelta(text=words.text, message=words.message)] if words.text else []
 
-    def _tool(self, part: ToolPart) -> Sequence[DriverEvent]:
-        state = _read_line(part.state, EndedToolState)
-        self._check(part)
+    def _tool(self, part: MessagePart) -> Sequence[DriverEvent]:
+        state = part.call_state
+        self.bypass = self.bypass or self._bypass_detector.check(part, from_start=False)
+        if part.tool == SUBAGENT_TOOL and state.subagent:
+            self.subagents.append(state.subagent)
         begun = agent_messages.AcpToolCall(tool_call_id=part.call, title=part.tool)
         ended = agent_messages.ToolCallUpdate(
             tool_call_id=part.call,
@@ -417,27 +372,8 @@ class RunTranscript:
             self.rejected = next((e for e in events if isinstance(e, ToolCall)), None)
         return events
 
-    def _check(self, part: ToolPart) -> None:
-        told = MessagePart(
-            id=part.id,
-            type="tool",
-            session=part.session,
-            call=part.call,
-            tool=part.tool,
-            state=part.state,
-        )
-        self.bypass = self.bypass or self._look.check(told, from_start=False)
-        self.subagents += filter(None, [subagent_session(told)])
-
     def _usage(self, step: StepEnd) -> Sequence[DriverEvent]:
-        tokens = step.tokens
-        usage = Usage(
-            input=tokens.input,
-            output=tokens.output,
-            reasoning=tokens.reasoning,
-            cache_read=tokens.cache.read,
-            cache_write=tokens.cache.write,
-        )
+        usage = step.tokens.usage
         report = UsageReported(
             provider=self._provider.name,
             model=self._provider.model,
@@ -446,11 +382,6 @@ class RunTranscript:
             source="opencode",
         )
         return [report] if usage.total else []
-
-
-def subagent_session(part: MessagePart) -> str:
-    """The session of the subagent that a call started; empty for any other call."""
-    return _read_line(part.state, EndedToolState).metadata.subagent if part.tool == "task" else ""
 
 
 def _is_whole(line: bytes) -> bool:
@@ -462,12 +393,12 @@ def _is_whole(line: bytes) -> bool:
 
 
 def _partial_text(line: bytes) -> str:
-    said = _CUT_OFF_TEXT.match(line)
-    text = said[1].decode(errors="ignore") if said else ""
+    found = _CUT_OFF_TEXT.match(line)
+    text = found[1].decode(errors="ignore") if found else ""
     try:
         return msgspec.json.decode(f'"{text}"', type=str)
     except msgspec.DecodeError:
-        return ""  # one half of a pair of escapes
+        return ""  # half of a surrogate pair
 
 
 def _read_fault(raw: Raw | UnsetType) -> SessionFault:
@@ -475,11 +406,3 @@ def _read_fault(raw: Raw | UnsetType) -> SessionFault:
         return msgspec.json.decode(raw or b"{}", type=SessionFault)
     except msgspec.DecodeError:
         return SessionFault(name="an error that it did not explain")
-
-
-def _read_line(raw: bytes | Raw | UnsetType, kind: type[ServerDataT]) -> ServerDataT:
-    """A line of another shape, or no JSON at all, is somebody else's: plugins print too."""
-    try:
-        return msgspec.json.decode(raw or b"{}", type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return kind()

@@ -1,8 +1,9 @@
-"""One turn of OpenCode: how it was ended, and what OpenCode's errors mean.
+"""One turn of OpenCode: how it ended, and what OpenCode's errors mean.
 
 ACP gives the provider's message and OpenCode's name for the error. The status code comes from the
-event stream, if the last error there is the one that ended the turn. The gateway's own failures
-say their kind in the message, because nothing else of them gets through, and in calm words.
+event stream, if the last error there is the one that ended the turn. The gateway's own failures have
+their kind in the message, because nothing else of them gets through (`goent.providers.gateway_errors`
+words them so that OpenCode does not retry).
 """
 
 import re
@@ -14,13 +15,16 @@ import msgspec
 from msgspec import Raw
 
 from goent.agents.acp_turn import AcpTurn
-from goent.agents.agent_connection import AUTH_REQUIRED, error_type_for
+from goent.agents.agent_connection import (
+    AUTH_REQUIRED,
+    INTERNAL_ERROR_PREFIX,
+    error_type_for,
+)
 from goent.domain.errors import (
     AuthRefused,
     ContextOverflow,
     ModelRefused,
     OutOfCredit,
-    PermissionBypassed,
     ProviderDown,
     ProviderRefused,
     ProviderTimeout,
@@ -30,13 +34,12 @@ from goent.domain.errors import (
     WorkerError,
 )
 from goent.opencode.opencode_translator import OpenCodeTranslator
-from goent.opencode.server_api import ServerData, SessionFault
-from goent.permissions.access_rules import AccessRequest
+from goent.opencode.server_api import MessageInfo, ServerData, SessionFault
 from goent.providers import gateway_errors
 from goent.providers.gateway_errors import gateway_failure, is_gateway_message
 from goent.rpc.json_rpc import RpcError
 
-INTERNAL_ERROR = "Internal error: "
+REFUSED_FINISH = "content-filter"
 _UNUSABLE_DATABASE = re.compile(
     r"Failed to run the query|table \S+ already exists|Database is not empty"
 )
@@ -53,7 +56,7 @@ _BY_STATUS: dict[int, type[WorkerError]] = {
     403: AuthRefused,
     404: UnknownModel,
     408: ProviderTimeout,
-    424: ProviderTimeout,  # the gateway's word for a provider that fell silent
+    424: ProviderTimeout,  # the gateway's status when a provider does not answer
     429: RateLimited,
     504: ProviderTimeout,
 }
@@ -74,22 +77,34 @@ def classify_error(error: RpcError, fault: SessionFault | None) -> WorkerError:
     """The refusal of a session or a prompt, as the kind of failure it is."""
     if error.code == AUTH_REQUIRED:
         return ProviderRefused(
-            f"OpenCode wants a login: run `opencode auth login` ({error.message})"
+            f"OpenCode requires a login: run `opencode auth login` ({error.message})"
         )
-    message = _plain_message(error.message.removeprefix(INTERNAL_ERROR))
+    message = _plain_message(error.message.removeprefix(INTERNAL_ERROR_PREFIX))
     status = fault.data.status if fault and _plain_message(fault.data.message) in message else None
     return _worker_error(_error_name(error.data), status, message)
 
 
 def classify_fault(fault: SessionFault) -> WorkerError:
-    """An error as OpenCode's own events tell it."""
+    """An error from OpenCode's own events."""
     return _worker_error(
         fault.name, fault.data.status, _plain_message(fault.data.message or fault.name)
     )
 
 
+def message_failure(info: MessageInfo, model: str) -> WorkerError | None:
+    """Why the last message of a turn is a failure; None if it is none."""
+    if info.error:
+        return classify_fault(info.error)
+    return ModelRefused(f"{model} refused to answer") if info.finish == REFUSED_FINISH else None
+
+
+def explained_fault(known: SessionFault | None, fault: SessionFault) -> SessionFault:
+    """The first one with a message: the next may be the same with its stack."""
+    return known if known and known.data.message else fault
+
+
 def database_error(errors: str, database: Path) -> UnsupportedVersion | None:
-    """Of a process that ended as soon as it had looked at what another version has made."""
+    """The error of a process that ended because another version made its database."""
     if not _UNUSABLE_DATABASE.search(errors):
         return None
     return UnsupportedVersion(
@@ -99,9 +114,9 @@ def database_error(errors: str, database: Path) -> UnsupportedVersion | None:
 
 
 def _worker_error(name: str, status: int | None, message: str) -> WorkerError:
-    if told := gateway_failure(message):
-        return told
-    # A refusal of the gateway's in words that are not known here is no empty account.
+    if failure := gateway_failure(message):
+        return failure
+    # An unknown refusal of the gateway does not mean an empty account.
     ours = is_gateway_message(message) and status == _PAYMENT
     by_status = ProviderRefused if ours else _by_status(status)
     kind = _BY_NAME.get(name) or by_status or error_type_for(message)
@@ -109,7 +124,7 @@ def _worker_error(name: str, status: int | None, message: str) -> WorkerError:
 
 
 def _plain_message(message: str) -> str:
-    """An error inside a stream arrives as the JSON that it was."""
+    """The message; an error inside a stream arrives as JSON."""
     with suppress(msgspec.DecodeError):
         message = msgspec.json.decode(message, type=_WrappedError).message
     return gateway_errors.unmask_retry_words(message)
@@ -131,34 +146,19 @@ def _by_status(status: int | None) -> type[WorkerError] | None:
 
 
 class OpenCodeTurn(AcpTurn):
-    """With the refusal that ended it, and the error as the event stream has it.
-
-    `caught` is set when something ran that nobody had allowed, which `bypass` tells, and at its end.
-    """
+    """A turn with the error that the event stream reported."""
 
     def __init__(self, cwd: Path) -> None:
         super().__init__(OpenCodeTranslator(cwd))
-        self.rejected: AccessRequest | None = None
         self.fault: SessionFault | None = None
-        self.bypass: PermissionBypassed | None = None
-        self.bypass_found = anyio.Event()
         self._fault_noted = anyio.Event()
-
-    def record_bypass(self, bypass: PermissionBypassed) -> None:
-        """The first such call ends the turn."""
-        self.bypass = self.bypass or bypass
-        self.bypass_found.set()
-
-    def close(self) -> None:
-        super().close()
-        self.bypass_found.set()
 
     def note_fault(self, fault: SessionFault) -> None:
         self.fault = fault
         self._fault_noted.set()
 
     async def last_fault(self, patience: float) -> SessionFault | None:
-        """The error as the event stream tells it, which may come after the refusal itself."""
+        """The error by the event stream, which may arrive after the refusal itself."""
         with anyio.move_on_after(patience):
             await self._fault_noted.wait()
         return self.fault

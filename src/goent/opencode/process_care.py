@@ -1,7 +1,7 @@
 """Decides when an OpenCode process is worn out or hung, and when to keep another in reserve.
 
-A reserve costs the memory of a process that does nothing, and a start. It is worth that while a
-turn is long enough to be worth saving, on a machine that has both to spare.
+A reserve costs the memory of an idle process, and a start. It is worth that during a turn that is
+long enough to be worth saving, on a machine with capacity to spare.
 """
 
 import os
@@ -16,16 +16,15 @@ from anyio import to_thread
 from goent.agents.process_vitals import GB, Vitals, read_vitals
 from goent.domain.settings import StandbyMode
 from goent.domain.types import Value
-from goent.opencode.opencode_process import HostProcess
+from goent.opencode.opencode_process import OpenCodeProcess
 
 
 class CarePolicy(Value, frozen=True, kw_only=True):
-    """When a process is looked at, when it is given up, and when it has served long enough.
+    """How often a process is checked, and when it counts as hung or worn. Times are in seconds.
 
-    `misses` questions in a row without an answer are the end of one that does nothing; one that
-    works gets `misses_at_work`. `patience` is for each answer. `steady` is the age of a turn that is
-    worth another process in reserve, and `linger` how long that stays after the last turn. All times
-    are in seconds.
+    After `misses` health checks in a row without an answer within `patience`, an idle process is
+    killed; one that uses the CPU gets `misses_at_work`. A turn of `reserve_after_s` is worth another
+    process in reserve, which stays for `reserve_linger_s` after the last turn.
     """
 
     interval: float = 15.0
@@ -39,7 +38,7 @@ class CarePolicy(Value, frozen=True, kw_only=True):
     reserve_linger_s: float = 120.0
 
     def worn_reason(self, vitals: Vitals, age: float) -> str:
-        """Why the process should take no further work; empty if it may."""
+        """Why the process should take no further work; empty if it should."""
         if vitals.memory > self.memory:
             return f"{vitals.memory / GB:.1f} GB of memory"
         if vitals.maps > self.maps:
@@ -52,14 +51,12 @@ class CarePolicy(Value, frozen=True, kw_only=True):
         return misses >= (self.misses_at_work if at_work else self.misses)
 
 
-MAX_LOAD = 0.5  # load of the last minute for each core, at most
-MIN_FREE_BYTES = (
-    4 * GB
-)  # memory that must be free: a process in reserve takes about a seventh of it
+MAX_LOAD = 0.5  # of the last minute, per core
+MIN_FREE_BYTES = 4 * GB  # a process in reserve takes about a seventh of it
 
 
 class MachineLoad(Value, frozen=True, kw_only=True):
-    """What others leave to us: load for each core, and bytes of memory to be had."""
+    """Load per core, and available bytes of memory."""
 
     load: float
     memory: int
@@ -72,12 +69,11 @@ class MachineLoad(Value, frozen=True, kw_only=True):
 def is_reserve_wanted(
     choice: StandbyMode, longest: float, *, steady: float, machine: MachineLoad
 ) -> bool:
-    """`longest` is for how many seconds the longest turn has been under way."""
+    """`longest` is the age of the longest running turn, in seconds."""
     return choice == "always" or (choice == "auto" and longest >= steady and machine.has_room)
 
 
 def read_machine() -> MachineLoad:
-    """As it is now."""
     return MachineLoad(load=os.getloadavg()[0] / (os.cpu_count() or 1), memory=_available_memory())
 
 
@@ -97,13 +93,13 @@ else:
         return psutil.virtual_memory().available
 
 
-IDLE_CPU = 0.05  # CPU seconds between two looks that are no work
+IDLE_CPU_S = 0.05  # between two checks of an idle process
 
 
 async def watch_process(
-    process: HostProcess, care: Callable[[], CarePolicy], worn: Callable[[str], None]
+    process: OpenCodeProcess, care: Callable[[], CarePolicy], worn: Callable[[str], None]
 ) -> None:
-    """Return when the process is gone. Once it should go, `worn` is told why, at every look."""
+    """Return when the process is gone. Once it is worn, call `worn` with the reason at every check."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_check_repeatedly, process, care, worn)
         await process.gone.wait()
@@ -111,23 +107,23 @@ async def watch_process(
 
 
 async def _check_repeatedly(
-    process: HostProcess, care: Callable[[], CarePolicy], worn: Callable[[str], None]
+    process: OpenCodeProcess, care: Callable[[], CarePolicy], worn: Callable[[str], None]
 ) -> None:
     born = time.monotonic()
     misses, reason = 0, ""
     before: Vitals | None = None
     while True:
-        terms = care()
-        await anyio.sleep(terms.interval)
-        answers = await process.client.is_healthy(terms.patience)
+        policy = care()
+        await anyio.sleep(policy.interval)
+        answers = await process.client.is_healthy(policy.patience)
         vitals = await to_thread.run_sync(read_vitals, process.pid)
         if vitals is None:
             continue  # it is ending
         misses = 0 if answers else misses + 1
-        at_work = before is None or vitals.cpu - before.cpu > IDLE_CPU
-        if terms.is_hung(misses, at_work=at_work):
-            process.kill(f"did not answer {misses} times in a row and was ended")
+        at_work = before is None or vitals.cpu - before.cpu > IDLE_CPU_S
+        if policy.is_hung(misses, at_work=at_work):
+            process.kill(f"did not answer {misses} times in a row and was killed")
             return
-        if reason := reason or terms.worn_reason(vitals, time.monotonic() - born):
+        if reason := reason or policy.worn_reason(vitals, time.monotonic() - born):
             worn(reason)
         before = vitals

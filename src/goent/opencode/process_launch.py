@@ -1,7 +1,4 @@
-"""Prepares the launch of an OpenCode process: environment, configuration, folders, trust.
-
-The generated configuration with the gate's token in it, the environment without keys, the program.
-"""
+"""Prepares the launch of an OpenCode process: environment, configuration, folders, trust."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -54,50 +51,45 @@ HERMETIC_VARIABLES = (
     "OPENCODE_DISABLE_SHARE",
 )
 QUIET_GIT = {"core.fsmonitor": "false", "gc.auto": "0", "maintenance.auto": "false"}
-# OpenCode runs on JavaScriptCore, which by itself lets its heap double before it collects garbage
-# on any large machine. Told of a small one, it collects earlier; this is no limit.
+# On a large machine JavaScriptCore, which OpenCode runs on, lets its heap double before it collects
+# garbage. Believing the machine small, it collects earlier; this is no limit.
 SMALL_HEAP = {"BUN_JSC_forceRAMSize": "1000000000"}
 NPM_PLUGIN = "@opencode-ai/plugin"  # what OpenCode installs for itself
 
 
-class OpenCodeLaunch(Value, frozen=True, kw_only=True):
-    """How one OpenCode process is started; a port of 0 is chosen at the last moment.
+class ProgramLaunch(Value, frozen=True, kw_only=True):
+    """How an OpenCode program is started in its sandbox.
 
-    `hostname`, `port` and `arguments` are for `opencode serve`. In its sandbox the process can write below
-    `roots`, read what is `shown` to it, and reach its models at `gate_port`.
+    There it can write below `roots`, read what is `shown`, and reach its models at `gate_port`.
+    Without a `catalogue`, it knows every model of the world.
     """
 
     program: Path
     cwd: Path
     env: Mapping[str, str]
-    password: str
-    token: str
-    fingerprint: str
     start_timeout: float
     sandbox: ProcessSandbox
     passes: WorkerPasses = NoWorkerPasses()
     roots: tuple[Path, ...] = ()
-    gate_port: int | None = None
     shown: tuple[Path, ...] = ()
-    standby: StandbyMode = "auto"
+    gate_port: int | None = None
     catalogue: BundledModels | None = None
-    hostname: str = "127.0.0.1"
-    port: int = 0
-    arguments: tuple[str, ...] = ()
 
     @property
     def database(self) -> Path:
-        return database_path(self.env)
+        """The database that the first process of a data folder creates."""
+        data = self.env.get("XDG_DATA_HOME") or f"{self.env.get('HOME', '')}/.local/share"
+        return Path(data, "opencode", "opencode.db")
 
     def variables(self) -> dict[str, str]:
-        """The whole environment but for the mark. Reads files, at a first start large ones."""
+        """The whole environment but for the mark. Reads files, large ones at a first start."""
         models = self.catalogue.variables(self.program, self.env) if self.catalogue else {}
-        return {**self.env, **models, "OPENCODE_SERVER_PASSWORD": self.password}
+        return {**self.env, **models}
 
     def confined(
-        self, command: Sequence[str], env: Mapping[str, str], port: int
+        self, command: Sequence[str], env: Mapping[str, str], *ports: int
     ) -> AbstractAsyncContextManager[ConfinedCommand]:
-        """How to start the process inside its sandbox. It listens on the port, and calls itself there."""
+        """The command inside its sandbox, where it may use these ports of its own."""
         return self.sandbox.agent(
             SandboxedAgent(
                 command=tuple(command),
@@ -105,41 +97,51 @@ class OpenCodeLaunch(Value, frozen=True, kw_only=True):
                 roots=self.roots,
                 data_folders=opencode_data_folders(env),
                 readable=(*self.shown, *opencode_settings_folders(env)),
-                ports=(port, self.gate_port) if self.gate_port else (),
+                ports=(*ports, self.gate_port) if self.gate_port else (),
             )
         )
 
     def shell_variables(self, worker: str, cwd: Path) -> dict[str, str]:
-        """What confines a command of the process to the folder that its worker works in."""
+        """The variables that confine a command of the process to its worker's folder."""
         return {**self.passes.environment(worker), **self.sandbox.shell_variables(cwd, self.env)}
 
     def hint(self, cwd: Path, output: str) -> str:
-        """What to say after the words of a command that failed; nothing if its sandbox had no part."""
+        """An explanation for a failed command; empty if its sandbox was not the cause."""
         return self.sandbox.hint_for(cwd, output, self.env)
 
 
-def database_path(env: Mapping[str, str]) -> Path:
-    """What the first process of a data folder makes, and no two can make at a time."""
-    data = env.get("XDG_DATA_HOME") or f"{env.get('HOME', '')}/.local/share"
-    return Path(data, "opencode", "opencode.db")
+class OpenCodeLaunch(ProgramLaunch, frozen=True, kw_only=True):
+    """How a process with a server is started; for port 0, a free one is chosen at the last moment.
+
+    `hostname` and `port` are for `opencode serve`.
+    """
+
+    password: str
+    token: str
+    fingerprint: str
+    standby: StandbyMode = "auto"
+    hostname: str = "127.0.0.1"
+    port: int = 0
+    arguments: tuple[str, ...] = ()
+
+    def variables(self) -> dict[str, str]:
+        return {**super().variables(), "OPENCODE_SERVER_PASSWORD": self.password}
 
 
 def overlay_environment(
     settings: Settings, environ: Mapping[str, str], content: ConfigOverlay, *, cwd: Path, home: Path
 ) -> dict[str, str]:
-    """The variables of one process, the password apart; `home` is where a hermetic one lives."""
+    """The variables of one process, without the password; `home` is that of a hermetic one."""
     env = SMALL_HEAP | public_environment(settings, environ)
     env |= dict.fromkeys(QUIET_VARIABLES, "1")
     env["PWD"] = str(cwd)  # OpenCode believes it more than its working directory
     env |= _quiet_git(env)
     env["OPENCODE_CONFIG_CONTENT"] = msgspec.json.encode(content).decode()
     if config := settings.opencode.config_path:
-        if (
-            not config.is_file()
-        ):  # OpenCode would go on without it, and then know none of the models
+        if not config.is_file():  # OpenCode would start without it, and know none of the models
             raise ConfigError(
                 f"OpenCode's configuration {str(config)!r} does not exist any more: "
-                "put it back, or correct opencode.config_path"
+                "restore it, or correct opencode.config_path"
             )
         env["OPENCODE_CONFIG"] = str(config)
     if settings.opencode.profile == "hermetic":
@@ -152,17 +154,17 @@ def overlay_environment(
 
 
 def _quiet_git(env: Mapping[str, str]) -> dict[str, str]:
-    """More settings for git, which OpenCode runs: a repository's monitor and hooks are programs."""
+    """Settings for the git that OpenCode runs: a repository's monitor and hooks are programs."""
     given = env.get("GIT_CONFIG_COUNT", "0")
     count = int(given) if given.isdecimal() else 0
-    told = {"GIT_CONFIG_COUNT": str(count + len(QUIET_GIT))}
+    added = {"GIT_CONFIG_COUNT": str(count + len(QUIET_GIT))}
     for number, (key, value) in enumerate(QUIET_GIT.items(), count):
-        told |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-    return told
+        added |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return added
 
 
 def with_program_folder(env: Mapping[str, str], program: Path | None) -> dict[str, str]:
-    """The same with the program's folder at the end of the PATH."""
+    """Add the program's folder to the end of the PATH."""
     if program is None:
         return dict(env)
     folders = [folder for folder in env.get("PATH", "").split(":") if folder]
@@ -170,53 +172,52 @@ def with_program_folder(env: Mapping[str, str], program: Path | None) -> dict[st
 
 
 def fake_plugin_install(config: Path) -> None:
-    """Keep OpenCode from npm: at every start it installs `PLUGIN` there, unless these say it has.
+    """Pretend that `NPM_PLUGIN` is installed, which OpenCode otherwise installs at every start.
 
-    The installation runs in the background and takes a whole core for half a minute.
+    The installation takes a whole core in the background for half a minute.
     """
     (config / "node_modules").mkdir(parents=True, exist_ok=True)
     lock = {"packages": {"": {"dependencies": {NPM_PLUGIN: "*"}}}}
     (config / "package-lock.json").write_bytes(msgspec.json.encode(lock))
 
 
-def gated_overlay(around: DriverContext, gate: Gate, *, token: str) -> ConfigOverlay:
-    """The configuration by which every model whose key we hold is called through the gate.
+def gated_overlay(context: DriverContext, gate: Gate, *, token: str) -> ConfigOverlay:
+    """The configuration that sends calls of every model whose key we hold through the gate.
 
-    Commands run by a shell that confines them.
+    Commands run in a shell that confines them.
     """
-    settings, environ = around.settings(), around.environ()
+    settings, environ = context.settings(), context.environ()
     held = gated_backends(settings, environ)
     addresses = {name: gate.base_url(name) for name in (*held, WARM_PROVIDER)}
     content = generate_overlay(settings, held=held, addresses=addresses, token=token)
     options = GuardOptions(url=gate.guard_url, token=token)
-    shell = around.sandbox.shell()
+    shell = context.sandbox.shell()
     return replace(
         content, plugin=((GUARD_PLUGIN.as_uri(), options),), shell=str(shell) if shell else UNSET
     )
 
 
 def gate_port(gate: Gate) -> int | None:
-    """Where the gate listens."""
     return urlsplit(gate.guard_url).port
 
 
-def shared_roots(around: DriverContext) -> tuple[Path, ...]:
-    """Where the workers of a shared process work: in the project, or in folders of their own."""
-    own = tuple(around.state_dir / name for name in WORKSPACE_FOLDERS.values())
+def shared_roots(context: DriverContext) -> tuple[Path, ...]:
+    """Where workers of a shared process work: the project, or folders of their own."""
+    own = tuple(context.state_dir / name for name in WORKSPACE_FOLDERS.values())
     for folder in own:
         folder.mkdir(0o700, parents=True, exist_ok=True)
-    project = around.settings().project
-    return (*dict.fromkeys((project, *around.sandbox.writable_folders(project))), *own)
+    project = context.settings().project
+    return (*dict.fromkeys((project, *context.sandbox.writable_folders(project))), *own)
 
 
-def start_folder(around: DriverContext) -> Path:
-    """Where every OpenCode process of ours starts, whatever directory it is to work in.
+def start_folder(context: DriverContext) -> Path:
+    """Where every OpenCode process of ours starts, whatever directory it works in.
 
-    Bun, which OpenCode is built on, obeys the nearest `tsconfig.json` from the folder that a process
-    is in upwards: its `paths` name another file for whatever OpenCode imports, our guard among it.
-    No switch turns that off. So a process is never in somebody's repository, and finds ours first.
+    Bun, which OpenCode is built on, obeys the nearest `tsconfig.json` upwards from the folder of its
+    process: its `paths` can replace any file that OpenCode imports, our guard included, and no switch
+    turns that off. So a process never starts in a repository, and finds our file first.
     """
-    folder = around.state_dir / "opencode-start"
+    folder = context.state_dir / "opencode-start"
     folder.mkdir(0o700, parents=True, exist_ok=True)
     nearest = folder / "tsconfig.json"
     if not nearest.exists():
@@ -224,31 +225,32 @@ def start_folder(around: DriverContext) -> Path:
     return folder
 
 
-def check_trusted(around: DriverContext, *folders: Path) -> None:
-    """Raise `NotTrusted` if an OpenCode that works there would run what nobody has allowed.
+def check_trusted(context: DriverContext, *folders: Path) -> None:
+    """Raise `NotTrusted` if an OpenCode working there would run a program that was not allowed.
 
-    That is also what its git would run: OpenCode asks it about every folder. Looked at each time: a worker may have put it there since.
+    This includes what its git would run: OpenCode calls git in every folder. Checked each time,
+    because a worker may have added something.
     """
-    settings = around.settings()
+    settings = context.settings()
     whole = settings.opencode.project_config and settings.opencode.profile == "user"
-    for folder in dict.fromkeys((*folders, start_folder(around))):
+    for folder in dict.fromkeys((*folders, start_folder(context))):
         check_opencode_trust(
-            folder, settings.project, around.environ(), whole=whole, more=fetch_acts(folder)
+            folder, settings.project, context.environ(), whole=whole, more=fetch_acts(folder)
         )
 
 
-def needed_models(around: DriverContext, content: ConfigOverlay) -> BundledModels:
-    """What a process with this configuration has to know of the world's models."""
-    folder = around.state_dir / "opencode-models"
+def needed_models(context: DriverContext, content: ConfigOverlay) -> BundledModels:
+    """The part of OpenCode's model catalogue that a process with this configuration needs."""
+    folder = context.state_dir / "opencode-models"
     return BundledModels(backends=content.enabled_providers, folder=folder)
 
 
 def process_environment(
-    around: DriverContext, content: ConfigOverlay, *, program: Path, cwd: Path
+    context: DriverContext, content: ConfigOverlay, *, program: Path, cwd: Path
 ) -> dict[str, str]:
     """All variables of a process that starts in `cwd`; a hermetic one gets its home."""
-    settings, environ = around.settings(), around.environ()
-    home = around.state_dir / "opencode-home"
+    settings, environ = context.settings(), context.environ()
+    home = context.state_dir / "opencode-home"
     if settings.opencode.profile == "hermetic":
         home.mkdir(0o700, parents=True, exist_ok=True)
         fake_plugin_install(home / ".config" / "opencode")
@@ -257,7 +259,7 @@ def process_environment(
 
 
 def project_instructions(cwd: Path, settings: Settings) -> Sequence[Path]:
-    """What the project tells every agent, where OpenCode is kept from reading it by itself."""
+    """The project's instructions for agents, unless OpenCode reads them by itself."""
     if settings.opencode.project_config and settings.opencode.profile == "user":
         return ()
     return find_instructions((cwd, settings.project), project=settings.project).files[:1]

@@ -1,11 +1,10 @@
 """Decides which OpenCode process serves a worker, and starts, replaces and retires processes.
 
-A shared process takes many workers, but each directory that it has booted costs it memory, and one
-started under other settings cannot be changed. So a process is filled before another is started,
-passed over when it is full, worn or out of date, and retired when its last worker has left. A full
-one puts away a directory where nothing is at work; where all are at work it takes some more, as
-long as it is light. Sessions that are idle leave a worn process, or a directory that is put away,
-by themselves, and come back to life with their next prompt.
+A shared process takes many workers, but each directory that it has booted costs it memory, and its
+settings cannot change. So a process is filled before another is started, passed over when it is
+full, worn or out of date, and retired when its last worker has left. A full one unloads an idle
+directory; if all are busy it takes some more, as long as it uses little memory. Idle sessions leave
+a worn process or an unloaded directory, and are opened again with their next prompt.
 
 While a turn runs, another process can be in reserve, with the turn's directory booted: it takes
 over when a process is lost, worn or full, and is ended when nothing has run for a while.
@@ -25,20 +24,29 @@ from anyio.abc import TaskGroup
 from goent.agents.process_vitals import GB, read_vitals
 from goent.domain.errors import UnsupportedVersion, WorkerCrashed, WorkerError
 from goent.domain.ports import Gate
-from goent.opencode.opencode_process import HostProcess, first_start
+from goent.opencode.opencode_process import (
+    BOOT_TIMEOUT_S,
+    OpenCodeProcess,
+    first_start,
+)
 from goent.opencode.process_care import CarePolicy, is_reserve_wanted, read_machine, watch_process
 from goent.opencode.process_launch import OpenCodeLaunch
 from goent.proc.process_table import new_mark
 
-MAX_SHARED_DIRECTORIES = 10  # a process with more gets slow
-MAX_DIRECTORIES = 20  # with forty it has been seen to hang
-LIGHT_BYTES = GB  # of memory: less is no reason for another process
+MAX_SHARED_DIRECTORIES = 10  # a process with more of them gets slow
+MAX_DIRECTORIES = 20  # with forty it was seen to hang
+LIGHT_BYTES = GB  # of memory; below, a full process takes more directories
 COLD_STARTS = 2  # directories that one process boots at a time
-WARM_TIMEOUT = 60.0
+MAX_STARTS = 3
+RESERVE_RETRY_S = 300.0  # after a failed start of a process in reserve
+
+RunProcess = Callable[[OpenCodeLaunch, str], AbstractAsyncContextManager[OpenCodeProcess]]
+
+log = logging.getLogger(__name__)
 
 
 class Tenant(Protocol):
-    """A worker's session, as its slot sees it. `busy_since` is when its turn began."""
+    """A worker's session in a slot. `busy_since` is when its turn began."""
 
     @property
     def directory(self) -> Path: ...
@@ -50,11 +58,11 @@ class Tenant(Protocol):
 
 
 class ProcessSlot:
-    """A place for one process. `worn` says why it takes no further work, if it does not.
+    """One process from before its start to after its end.
 
-    `another` makes what starts a second one like it. One in reserve has not had a worker yet.
-    `directories` are those that it has booted, each with how many workers it serves there, the one
-    that was asked for last at the end.
+    `worn_reason` says why it takes no further work; `launch_again` prepares another one like it. A
+    slot in reserve has not had a worker yet. `directories` are those it has booted, each with its
+    number of workers, the last requested at the end.
     """
 
     def __init__(
@@ -75,29 +83,29 @@ class ProcessSlot:
         self.finished = anyio.Event()
         self.booting = anyio.CapacityLimiter(COLD_STARTS)
         self._ready = anyio.Event()
-        self._process: HostProcess | None = None
+        self._process: OpenCodeProcess | None = None
         self._error: WorkerError | None = None
         self._tidying = anyio.Lock()
         self._warmed: dict[Path, anyio.Event] = {}
 
     @property
     def is_gone(self) -> bool:
-        """There was a process, and there is none."""
+        """Whether its process has ended."""
         ended = self._process is not None and self._process.gone.is_set()
         return ended or self.finished.is_set()
 
     @property
     def is_fit(self) -> bool:
-        """For several workers, and for new ones."""
+        """Whether it may take new workers."""
         return not (self.dedicated or self.retired.is_set() or self.is_gone or self.worn_reason)
 
     @property
     def users(self) -> int:
-        """Workers that it serves, or is about to."""
+        """How many workers it serves, or is about to."""
         return sum(self.directories.values())
 
     def suits(self, fingerprint: str) -> bool:
-        """Fit for a worker under these settings, were there room."""
+        """Whether it may take a worker with these settings, if there is room."""
         return self.is_fit and self.launch.fingerprint == fingerprint
 
     @property
@@ -106,7 +114,7 @@ class ProcessSlot:
 
     @property
     def may_exceed_share(self) -> bool:
-        """Whether more than its share of directories would do no harm."""
+        """Whether it can take more directories than usual."""
         vitals = read_vitals(self._process.pid) if self._process else None
         light = vitals is None or vitals.memory < LIGHT_BYTES
         return light and len(self.directories) < MAX_DIRECTORIES
@@ -121,24 +129,24 @@ class ProcessSlot:
 
     @property
     def idle_directory(self) -> Path | None:
-        """A directory where nothing is at work, or about to be: best one without workers."""
+        """A directory where nothing is running or about to; preferably one without workers."""
         idle = Counter(turn.directory for turn in self.tenants if turn.busy_since is None)
-        resting = [cwd for cwd, users in self.directories.items() if users == idle[cwd]]
-        return min(resting, key=idle.__getitem__, default=None)
+        idle_directories = [cwd for cwd, users in self.directories.items() if users == idle[cwd]]
+        return min(idle_directories, key=idle.__getitem__, default=None)
 
     async def evict(self, cwd: Path) -> None:
-        """Let OpenCode forget the directory, unless somebody begins to work there."""
+        """Unload the directory, unless a worker begins to work there."""
         async with self._tidying:
             await self.until_warm(cwd)
             for tenant in tuple(self.tenants):
-                if tenant.directory == cwd and tenant in self.tenants:  # it may leave by itself
+                if tenant.directory == cwd and tenant in self.tenants:  # it may have left
                     await tenant.leave_if_idle()
             if self.directories.get(cwd) == 0:
                 del self.directories[cwd]
-                await self._forget(cwd)
+                await self._unload(cwd)
 
-    async def _forget(self, cwd: Path) -> None:
-        """Whoever comes to the directory meanwhile waits, as for a boot."""
+    async def _unload(self, cwd: Path) -> None:
+        """Workers that come to the directory meanwhile wait, as for a boot."""
         done = self._warmed[cwd] = anyio.Event()
         try:
             await (await self.process()).dispose(cwd)
@@ -146,15 +154,15 @@ class ProcessSlot:
             del self._warmed[cwd]
             done.set()
 
-    async def process(self) -> HostProcess:
-        """The running process, once it runs; raises why it does not."""
+    async def process(self) -> OpenCodeProcess:
+        """The process, once it runs; raises the error if it does not start."""
         await self._ready.wait()
         if self._process is None:
             raise self._error or WorkerCrashed("OpenCode was stopped while it started")
         return self._process
 
     async def warm_up(self, gate: Gate, cwd: Path) -> None:
-        """Boot the directory, once, however many ask for it."""
+        """Boot the directory, once for all who need it."""
         if cwd in self._warmed:
             await self.until_warm(cwd)
             return
@@ -169,17 +177,17 @@ class ProcessSlot:
             done.set()
 
     async def until_warm(self, cwd: Path) -> None:
-        """Wait for a boot that is under way: a second one beside it would double the work."""
+        """Wait for a boot that is under way: a second one would double the work."""
         if done := self._warmed.get(cwd):
-            with anyio.move_on_after(WARM_TIMEOUT):
+            with anyio.move_on_after(BOOT_TIMEOUT_S):
                 await done.wait()
 
-    def start(self, process: HostProcess) -> None:
+    def start(self, process: OpenCodeProcess) -> None:
         self._process = process
         self._ready.set()
 
     def fail(self, error: WorkerError) -> bool:
-        """Note why it did not start; True if it did."""
+        """Keep why it failed; True if it had started."""
         self._error = error
         return self._process is not None
 
@@ -188,15 +196,8 @@ class ProcessSlot:
         self.finished.set()
 
 
-log = logging.getLogger(__name__)
-
-TRIES = 3
-RunProcess = Callable[[OpenCodeLaunch, str], AbstractAsyncContextManager[HostProcess]]
-RESERVE_RETRY_S = 300.0  # seconds before another try to have a process in reserve
-
-
 class ProcessPool:
-    """All OpenCode processes of one driver, in its task group; `run` starts one with a mark."""
+    """All OpenCode processes of one driver, in its task group; `run` starts one."""
 
     def __init__(
         self,
@@ -223,7 +224,7 @@ class ProcessPool:
         *,
         dedicated: bool = False,
     ) -> AsyncGenerator[ProcessSlot]:
-        """A slot with a process for one worker; `launch` is called if it takes a new one."""
+        """A slot with a running process for one worker; `launch` prepares a new one if needed."""
         slot = None if dedicated else await self._find_slot(cwd, fingerprint)
         if slot is None:
             slot = self._open(launch, dedicated=dedicated)
@@ -239,28 +240,30 @@ class ProcessPool:
                     await slot.finished.wait()
 
     async def _find_slot(self, cwd: Path, fingerprint: str) -> ProcessSlot | None:
-        """One that knows the directory, or else the oldest that has room, or can make it."""
+        """A slot with the directory, or else the oldest with room, or one that can make room."""
         while True:
             alike = [slot for slot in self._slots if slot.suits(fingerprint)]
             known = (slot for slot in alike if cwd in slot.directories)
             roomy = (slot for slot in alike if slot.has_room)
             if slot := next(known, None) or next(roomy, None):
                 return slot
-            rests = next(((slot, rest) for slot in alike if (rest := slot.idle_directory)), None)
-            if rests is None:
+            evictable = next(
+                ((slot, idle) for slot in alike if (idle := slot.idle_directory)), None
+            )
+            if evictable is None:
                 return next((slot for slot in alike if slot.may_exceed_share), None)
-            await self._evict(*rests)
+            await self._evict(*evictable)
 
     async def _evict(self, slot: ProcessSlot, cwd: Path) -> None:
         try:
             await slot.evict(cwd)
         except WorkerError as error:
-            self._mark_worn(slot, f"directory {str(cwd)!r}, which it does not put away: {error}")
+            self._mark_worn(slot, f"directory {str(cwd)!r}, which it does not unload: {error}")
 
     async def warm_up(
         self, cwd: Path, fingerprint: str, launch: Callable[[], OpenCodeLaunch]
     ) -> None:
-        """Have a process with the directory booted. A worker elsewhere may have its place."""
+        """Boot the directory in some process; a worker elsewhere may take its place."""
         slot = await self._find_slot(cwd, fingerprint) or self._open(launch, dedicated=False)
         await self._boot(slot, cwd)
 
@@ -269,12 +272,12 @@ class ProcessPool:
         await slot.warm_up(self._gate, cwd)
 
     async def keep_reserve(self) -> None:
-        """Look again and again whether there should be a process in reserve; never ends."""
+        """Keep a process in reserve while one is wanted; never ends."""
         while True:
             await anyio.sleep(self._care().interval)
             try:
                 await self._look_after_reserve()
-            except Exception as error:  # noqa: BLE001 (a reserve is never worth an end)
+            except Exception as error:  # noqa: BLE001 (a reserve is no reason to fail)
                 log.info("no OpenCode process in reserve: %s", error)
                 await anyio.sleep(RESERVE_RETRY_S)
 
@@ -312,18 +315,20 @@ class ProcessPool:
         return slot
 
     def _retire_idle(self) -> None:
-        """The newest shared process stays warm without work; any other goes when it has none."""
+        """Retire processes without workers, except the newest shared one."""
         fit = [slot for slot in self._slots if slot.is_fit]
         tried = [slot for slot in fit if not slot.reserve]
         kept = (tried or fit or [None])[-1]
         for slot in self._slots:
-            if not (slot.users or slot is kept or (slot.reserve and self._is_due(slot, tried))):
+            if not (
+                slot.users or slot is kept or (slot.reserve and self._may_be_needed(slot, tried))
+            ):
                 slot.retired.set()
 
-    def _is_due(self, reserve: ProcessSlot, tried: Sequence[ProcessSlot]) -> bool:
-        """Whether somebody may need it: a worker under the same settings, at work not long ago."""
-        stands_for = reserve.launch.fingerprint
-        needed = any(slot.users and slot.launch.fingerprint == stands_for for slot in tried)
+    def _may_be_needed(self, reserve: ProcessSlot, tried: Sequence[ProcessSlot]) -> bool:
+        """Whether a reserve may be needed: by a worker with the same settings, busy not long ago."""
+        wanted = reserve.launch.fingerprint
+        needed = any(slot.users and slot.launch.fingerprint == wanted for slot in tried)
         return needed and anyio.current_time() - self._busy_at <= self._care().reserve_linger_s
 
     async def _host(self, slot: ProcessSlot) -> None:
@@ -338,25 +343,25 @@ class ProcessPool:
             slot.finish()
 
     async def _keep(self, slot: ProcessSlot) -> None:
-        for _ in range(TRIES):
+        for _ in range(MAX_STARTS):
             try:
                 async with self._started(slot.launch) as process:
                     self._gate.set_guard(slot.launch.token, process.guard)
                     slot.start(process)
                     await watch_process(process, self._care, partial(self._mark_worn, slot))
             except WorkerError as error:
-                # A taken port, two first starts on one database: the next try does not meet it.
+                # A taken port or two first starts on one database: the next start can succeed.
                 final = isinstance(error, UnsupportedVersion)
                 final = final or "Configuration is invalid" in str(error)
                 if not slot.fail(error) and not final:
                     continue
             except Exception as bug:
-                log.exception("an OpenCode process was lost by a fault of go-ent's own")
-                slot.fail(WorkerCrashed(f"a fault of go-ent's own: {bug!r}; see the log"))
+                log.exception("internal error: an OpenCode process was lost")
+                slot.fail(WorkerCrashed(f"internal error: {bug!r}; see the log"))
             return
 
     @asynccontextmanager
-    async def _started(self, launch: OpenCodeLaunch) -> AsyncGenerator[HostProcess]:
+    async def _started(self, launch: OpenCodeLaunch) -> AsyncGenerator[OpenCodeProcess]:
         async with (
             first_start(launch.database) as done,
             self._run(launch, new_mark(self._owner)) as process,
@@ -366,7 +371,7 @@ class ProcessPool:
 
     def _mark_worn(self, slot: ProcessSlot, reason: str) -> None:
         if not slot.worn_reason:
-            log.info("an OpenCode process takes no further work, for its %s", reason)
+            log.info("an OpenCode process takes no further work because of its %s", reason)
         slot.worn_reason = reason
         self._tasks.start_soon(self._empty, slot)
 

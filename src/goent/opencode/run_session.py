@@ -1,19 +1,18 @@
-"""Runs one worker's only turn by `opencode run`, and tells what its end means.
+"""Runs one worker's only turn by `opencode run`, and decides how it ended.
 
-OpenCode exports a session as JSON. Into a file, for what is left in a pipe when it exits gets lost.
+The prompt is sent on standard input, where it arrives unchanged: OpenCode puts quotes around
+arguments. Output is passed on as it comes, so that a turn that fails or is cancelled keeps it.
+OpenCode prints a part when it is complete.
 
-It is 0 when a permission was refused, which ended the turn, and when the model said nothing. It is 1
-with an error line that may only point to the log; so the log's errors go to standard error as well.
-
-The prompt goes in on standard input, because OpenCode puts quotes around arguments; there it arrives
-letter by letter, whatever it begins with. What comes out is told as it comes, so that a turn that
-fails or is cancelled keeps what it has said. A part is printed when it is complete, not before.
+The exit code says little: it is 0 also when a refused permission ended the turn, or the model said
+nothing, and 1 comes with an error line that may only point to the log. So the log's errors go to
+standard error too.
 """
 
 import re
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -23,11 +22,10 @@ from anyio import to_thread
 from anyio.abc import ByteSendStream
 
 from goent.agents.opencode_program import (
+    OPENCODE_NAME,
     check_program,
-    opencode_data_folders,
-    opencode_settings_folders,
 )
-from goent.agents.process_vitals import read_signs
+from goent.agents.process_vitals import read_signs, without_colours
 from goent.agents.worker_paths import WorkerPaths
 from goent.domain.errors import (
     NothingSaid,
@@ -46,12 +44,9 @@ from goent.domain.ports import (
     GuardVerdict,
     TurnStopReason,
     WorkerLiveness,
-    WorkerPasses,
     WorkerSpec,
 )
-from goent.domain.sandbox_port import ConfinedCommand
 from goent.domain.types import PermissionAnswer, Prompt, Provider, Value
-from goent.opencode.bundled_models import BundledModels
 from goent.opencode.call_guard import (
     FOREIGN_TASK,
     BypassDetector,
@@ -59,9 +54,9 @@ from goent.opencode.call_guard import (
     resumes_foreign_session,
 )
 from goent.opencode.opencode_process import first_start
-from goent.opencode.opencode_translator import RunTranscript, subagent_session
+from goent.opencode.opencode_translator import SUBAGENT_TOOL, RunTranscript
 from goent.opencode.opencode_turn import classify_fault, database_error
-from goent.opencode.process_launch import database_path
+from goent.opencode.process_launch import ProgramLaunch
 from goent.opencode.server_api import (
     ErrorData,
     MessagePart,
@@ -74,11 +69,11 @@ from goent.permissions.access_rules import AccessRequest, decide_access
 from goent.proc.child_process import SupervisedProcess, run_command, supervised
 from goent.proc.concurrency import task_group
 from goent.proc.process_table import send_signal
-from goent.sandbox.process_sandbox import ProcessSandbox, SandboxedAgent
 from goent.system.line_splitter import LineSplitter, OversizedLine
 
-EXPORT_TIMEOUT_S = 60.0  # seconds for one session
-MAX_SUBAGENTS = 50  # sessions that are looked at
+EXPORT_TIMEOUT_S = 60.0  # for one session
+MAX_SUBAGENTS = 50  # whose sessions are checked
+# An export goes into a file: what is left in a pipe when OpenCode exits gets lost.
 _INTO_FILE = 'exec "$@" >"$0"'
 
 
@@ -90,21 +85,22 @@ class ExportedSession(ServerData, frozen=True, kw_only=True):
 
 async def find_subagent_bypass(
     sessions: Sequence[str],
-    look: BypassDetector,
+    bypass_detector: BypassDetector,
     *,
     program: Path,
     cwd: Path,
     env: Mapping[str, str],
 ) -> PermissionBypassed | None:
-    """The first call of a subagent that ran and was never allowed; raises `WorkerError` if nobody can tell."""
+    """The first call of a subagent that ran without permission; raises `WorkerError` if unknown."""
     unread, known = [*sessions], set(sessions)
     while unread:
         if len(known) > MAX_SUBAGENTS:
             raise ProtocolError(f"more than {MAX_SUBAGENTS} subagents")
         for part in await _exported_parts(unread.pop(), program, cwd, env):
-            if bypass := look.check(part, from_start=False):
+            if bypass := bypass_detector.check(part, from_start=False):
                 return bypass
-            if (nested := subagent_session(part)) and nested not in known:
+            nested = part.call_state.subagent if part.tool == SUBAGENT_TOOL else ""
+            if nested and nested not in known:
                 known.add(nested)
                 unread.append(nested)
     return None
@@ -125,15 +121,16 @@ async def _exported_parts(
         if done.exit != 0:
             raise WorkerError(f"`opencode export {session}` ended with {done.exit}: {done.errors}")
         try:
-            told = msgspec.json.decode(await anyio.Path(file).read_bytes(), type=ExportedSession)
+            exported = msgspec.json.decode(
+                await anyio.Path(file).read_bytes(), type=ExportedSession
+            )
         except (msgspec.DecodeError, OSError) as error:
             raise ProtocolError(f"`opencode export {session}` cannot be read: {error}") from error
-    return [part for message in told.messages for part in message.parts]
+    return [part for message in exported.messages for part in message.parts]
 
 
 RUN_COMMAND = "opencode run"
-TAIL = 500
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+MAX_STDERR = 500  # characters in a message
 _REFUSED_PERMISSION = re.compile(
     r"permission requested: (?P<tool>\S+) \((?P<what>.*)\); auto-rejecting"
 )
@@ -142,21 +139,21 @@ _UNEXPLAINED = "Check server logs"
 
 
 class PermissionRefusal(Value, frozen=True, kw_only=True):
-    """A permission that nobody could be asked for."""
+    """A permission that was refused because nobody could be asked."""
 
     tool: str
     what: str
 
 
 class ProcessEnding(Value, frozen=True, kw_only=True):
-    """How the process ended: `code` is None if it had to be ended, `errors` are its last words."""
+    """How the process ended: `code` is None if it was killed, `errors` is its standard error."""
 
     code: int | None
     errors: str
 
     @property
     def plain(self) -> str:
-        return _COLOURS.sub("", self.errors)
+        return without_colours(self.errors)
 
     def refusals(self) -> Iterator[PermissionRefusal]:
         for found in _REFUSED_PERMISSION.finditer(self.plain):
@@ -195,8 +192,8 @@ def turn_failure(
 
 
 def _with_logged_error(fault: SessionFault, ending: ProcessEnding) -> SessionFault:
-    told = fault.data.message
-    if (told and _UNEXPLAINED not in told) or not ending.logged:
+    message = fault.data.message
+    if (message and _UNEXPLAINED not in message) or not ending.logged:
         return fault
     name, _, message = ending.logged.rpartition("Error: ")
     return SessionFault(
@@ -208,9 +205,9 @@ def _with_logged_error(fault: SessionFault, ending: ProcessEnding) -> SessionFau
 def _crash(ending: ProcessEnding) -> WorkerCrashed:
     code = ending.code
     how = "did not end by itself" if code is None else f"ended with code {code}"
-    said = ending.logged or ending.plain[-TAIL:].strip()
-    # Who was killed had no last words.
-    last = f": {said}" if said and (code is None or code >= 0) else ""
+    output = ending.logged or ending.plain[-MAX_STDERR:].strip()
+    # A killed process had no last words.
+    last = f": {output}" if output and (code is None or code >= 0) else ""
     return WorkerCrashed(f"{RUN_COMMAND} {how}{last}", returncode=code, stderr=ending.plain)
 
 
@@ -218,10 +215,10 @@ def _rejection_error(transcript: RunTranscript, ending: ProcessEnding) -> Permis
     call, refusals = transcript.rejected, list(ending.refusals())
     assert call
     last = refusals[-1] if refusals else PermissionRefusal(tool=call.tool, what=call.detail)
-    return permission_denied(last.tool, last.what)
+    return _permission_denied(last.tool, last.what)
 
 
-def permission_denied(tool: str, what: str) -> PermissionDenied:
+def _permission_denied(tool: str, what: str) -> PermissionDenied:
     return PermissionDenied(
         f"permission {tool!r} was refused for {what!r}: the method 'cli' has nobody to "
         "ask; allow it (`permissions`, a rule), or use the method 'acp'"
@@ -229,51 +226,22 @@ def permission_denied(tool: str, what: str) -> PermissionDenied:
 
 
 MAX_LINE_BYTES = 64 * 1024 * 1024
-DRAIN_S = 0.5  # seconds for the last output, should a child of the process hold the pipe open
-EXIT_TIMEOUT_S = 10.0  # seconds for the exit code, once the output has ended
+DRAIN_TIMEOUT_S = 0.5  # for the last output, if a child of the process holds the pipe open
+EXIT_TIMEOUT_S = 10.0  # for the exit code, once the output has ended
 
 
-class RunLaunch(Value, frozen=True, kw_only=True):
-    """What a session is opened with. `agent` is the one that has the worker's rules.
+class RunLaunch(ProgramLaunch, frozen=True, kw_only=True):
+    """How the process is started. `agent` is the one that has the worker's rules.
 
-    The process is in the folder `start`, and hears from the variable PWD where to work: an option
-    would make it go there, and then it obeys what a repository says of modules (see `start_folder`).
-    `catalogue` is all that the process has to know of models; without one, it knows every model.
+    It starts in a folder of ours and learns the worker's directory from the variable PWD: an option
+    would make it change there, and obey the repository's module settings (see `start_folder`).
     """
 
     spec: WorkerSpec
-    program: Path
-    start: Path
-    env: Mapping[str, str]
     mark: str
-    sandbox: ProcessSandbox
-    passes: WorkerPasses
-    gate_port: int | None
     agent: str
-    start_timeout: float
     direct: bool
     instructions: tuple[Path, ...] = ()
-    catalogue: BundledModels | None = None
-
-    def variables(self) -> dict[str, str]:
-        """The whole environment but for the mark. Reads files, at a first start large ones."""
-        models = self.catalogue.variables(self.program, self.env) if self.catalogue else {}
-        return {**self.env, **models}
-
-    def confined(
-        self, files: Sequence[str], env: Mapping[str, str]
-    ) -> AbstractAsyncContextManager[ConfinedCommand]:
-        """How to start the process inside its sandbox."""
-        return self.sandbox.agent(
-            SandboxedAgent(
-                command=tuple(self.command(files)),
-                env=env,
-                roots=self.sandbox.writable_folders(self.spec.cwd),
-                data_folders=opencode_data_folders(env),
-                readable=opencode_settings_folders(env),
-                ports=(self.gate_port,) if self.gate_port else (),
-            )
-        )
 
     def command(self, files: Sequence[str]) -> list[str]:
         provider = self.spec.provider
@@ -290,19 +258,17 @@ class RunLaunch(Value, frozen=True, kw_only=True):
 class RunSession:
     """The port `Session`, for one prompt."""
 
-    def __init__(self, order: RunLaunch, waiting: Callable[[], float | None]) -> None:
-        self._order = order
+    def __init__(self, launch: RunLaunch, waiting: Callable[[], float | None]) -> None:
+        self._launch = launch
         self._waiting = waiting
         self._scope = anyio.CancelScope()
         self._child: SupervisedProcess | None = None
         self._used = False
         self._cancelled = False
-        self._ground = WorkerPaths(order.spec.cwd)
+        self._workdir = WorkerPaths(launch.spec.cwd)
         self._guarded = False
-        self._second_look = BypassDetector()
-        self._refused: AccessRequest | None = (
-            None  # what nobody could be asked for; it ends the turn
-        )
+        self._bypass_detector = BypassDetector()
+        self._refused: AccessRequest | None = None  # because nobody can be asked; ends the turn
         self._refused_call = ""
 
     @property
@@ -310,16 +276,16 @@ class RunSession:
         return ""
 
     async def prompt(self, prompt: Prompt, emit: Emit) -> TurnStopReason:
-        order = self._order
+        launch = self._launch
         if self._used:
-            raise WorkerIsClosed(f"worker {order.spec.id!r} had its one turn; spawn another one")
+            raise WorkerIsClosed(f"worker {launch.spec.id!r} had its only turn; spawn another one")
         self._used = True
-        provider, cwd = order.spec.provider, order.spec.cwd
-        transcript = RunTranscript(provider, cwd, self._second_look, direct=order.direct)
+        provider, cwd = launch.spec.provider, launch.spec.cwd
+        transcript = RunTranscript(provider, cwd, self._bypass_detector, direct=launch.direct)
         ending = ProcessEnding(code=None, errors="")
         with self._scope:
             ending = await self._run(prompt, transcript, emit)
-            await self._look_at_subagents(transcript, emit)
+            await self._check_subagents(transcript, emit)
         if self._cancelled:
             return "cancelled"
         if transcript.bypass:
@@ -327,8 +293,8 @@ class RunSession:
         if transcript.has_session and not self._guarded:
             raise guard_missing(str(cwd))
         if self._refused:
-            raise permission_denied(self._refused.permission, ", ".join(self._refused.patterns))
-        if error := turn_failure(transcript, ending, provider, database_path(order.env)):
+            raise _permission_denied(self._refused.permission, ", ".join(self._refused.patterns))
+        if error := turn_failure(transcript, ending, provider, launch.database):
             raise error
         for refusal in ending.refusals():
             text = f"a subagent was refused {refusal.tool!r} for {refusal.what!r}"
@@ -336,7 +302,7 @@ class RunSession:
         return "end"
 
     async def cancel(self) -> None:
-        """It need not be asked nicely: its session is nobody's to go on with."""
+        """End the process immediately: its session is never resumed."""
         self._cancelled = True
         if self._child:
             send_signal(self._child.pid, signal.SIGTERM)
@@ -344,62 +310,62 @@ class RunSession:
 
     async def answer(self, permission_id: str, option: PermissionAnswer, message: str = "") -> bool:
         raise RequestError(
-            f"worker {self._order.spec.id!r} asks nothing, so {permission_id!r} has no {option}"
+            f"worker {self._launch.spec.id!r} asks nothing, so {permission_id!r} has no {option}"
         )
 
     @property
     def is_loaded(self) -> bool:
-        """A process whose guard never said so gets no model."""
+        """Whether the guard has loaded; a process without it gets no model."""
         return self._guarded
 
     def mark_loaded(self, directory: str) -> None:
         self._guarded = True
 
     async def judge(self, call: GuardedCall) -> GuardVerdict:
-        """By the worker's rules alone: nobody can be asked."""
+        """Decide by the worker's rules alone: nobody can be asked."""
         if resumes_foreign_session(call):
             return FOREIGN_TASK
-        for matter in access_for_guarded_call(call, self._ground):
-            action = decide_access(matter, self._order.spec.rules)
+        for access in access_for_guarded_call(call, self._workdir):
+            action = decide_access(access, self._launch.spec.rules)
             if action == "deny":
-                return refusal_verdict(matter, "by a rule of the user's")
+                return refusal_verdict(access, "by a rule of the user's")
             if action == "ask":
                 if call.is_own:
-                    self._refused, self._refused_call = matter, call.call
-                return refusal_verdict(matter, "because the method 'cli' has nobody to ask")
-        self._second_look.allow(call.session, call.call)
+                    self._refused, self._refused_call = access, call.call
+                return refusal_verdict(access, "because the method 'cli' has nobody to ask")
+        self._bypass_detector.allow(call.session, call.call)
         return GuardVerdict(allow=True)
 
     def shell_environment(self, session: str) -> Mapping[str, str]:
-        """All its sessions are the worker's own, or of its subagents."""
-        order = self._order
-        confined = order.sandbox.shell_variables(order.spec.cwd, order.env)
-        return {**order.passes.environment(order.spec.id), **confined}
+        """The same for all sessions: they are the worker's own or its subagents'."""
+        return self._launch.shell_variables(self._launch.spec.id, self._launch.spec.cwd)
 
     def hint(self, session: str, output: str) -> str:
-        return self._order.sandbox.hint_for(self._order.spec.cwd, output, self._order.env)
+        return self._launch.hint(self._launch.spec.cwd, output)
 
     async def liveness(self) -> WorkerLiveness:
         waited = self._waiting()
         if waited is not None:
             return WorkerLiveness(alive=True, detail=f"it has waited {waited:.0f} s for the model")
         if self._child is None:
-            return WorkerLiveness(alive=True, detail="it waits for another OpenCode's first start")
-        return await read_signs(self._child)
+            return WorkerLiveness(alive=True, detail="waiting for another OpenCode's first start")
+        return await read_signs(self._child, OPENCODE_NAME)
 
     async def _run(self, prompt: Prompt, transcript: RunTranscript, emit: Emit) -> ProcessEnding:
-        order = self._order
+        launch = self._launch
         async with AsyncExitStack() as stack:
-            made = await stack.enter_async_context(first_start(database_path(order.env)))
-            await check_program(order.program, order.env, patience=order.start_timeout)
-            env = await to_thread.run_sync(order.variables)
-            start = await stack.enter_async_context(order.confined(prompt.files, env))
+            made = await stack.enter_async_context(first_start(launch.database))
+            await check_program(launch.program, launch.env, patience=launch.start_timeout)
+            env = await to_thread.run_sync(launch.variables)
+            start = await stack.enter_async_context(
+                launch.confined(launch.command(prompt.files), env)
+            )
             child = self._child = await stack.enter_async_context(
                 supervised(
                     start.command,
-                    cwd=order.start,
+                    cwd=launch.cwd,
                     env=start.env,
-                    mark=order.mark,
+                    mark=launch.mark,
                     inner_mark=start.mark,
                 )
             )
@@ -433,24 +399,24 @@ class RunSession:
             await emit(event)
 
     def _must_end(self, transcript: RunTranscript) -> bool:
-        """A call was refused or ran unasked, and is told by now; or all of them would be unasked."""
+        """Whether a call was refused and reported, or ran without permission, or any would."""
         refused = self._refused is not None and self._refused_call in transcript.ended
         return bool(refused or transcript.bypass or (transcript.has_session and not self._guarded))
 
-    async def _look_at_subagents(self, transcript: RunTranscript, emit: Emit) -> None:
+    async def _check_subagents(self, transcript: RunTranscript, emit: Emit) -> None:
         if transcript.bypass or not transcript.subagents:
             return
-        order = self._order
+        launch = self._launch
         try:
             transcript.bypass = await find_subagent_bypass(
                 transcript.subagents,
-                self._second_look,
-                program=order.program,
-                cwd=order.start,
-                env=order.env,
+                self._bypass_detector,
+                program=launch.program,
+                cwd=launch.cwd,
+                env=launch.env,
             )
         except WorkerError as error:
-            await emit(Noticed(text=f"what its subagents ran could not be looked at: {error}"))
+            await emit(Noticed(text=f"the calls of its subagents could not be checked: {error}"))
 
 
 async def _emit_lines(
@@ -458,18 +424,18 @@ async def _emit_lines(
 ) -> None:
     for line in lines:
         if isinstance(line, OversizedLine):
-            await emit(Noticed(text=f"a line of more than {MAX_LINE_BYTES} bytes was left out"))
+            await emit(Noticed(text=f"a line of more than {MAX_LINE_BYTES} bytes was skipped"))
             continue
         for event in transcript.read(line):
             await emit(event)
 
 
 async def _receive(child: SupervisedProcess) -> bytes:
-    """The next piece of output; empty when there will be none."""
+    """The next piece of output; empty at its end."""
     over = False
     while not over:
-        over = child.returncode is not None  # then what is in the pipe comes at once, or never
-        with anyio.move_on_after(DRAIN_S):
+        over = child.returncode is not None  # then the rest is in the pipe by now, or never will be
+        with anyio.move_on_after(DRAIN_TIMEOUT_S):
             try:
                 return await child.stdout.receive()
             except (anyio.EndOfStream, anyio.ClosedResourceError):

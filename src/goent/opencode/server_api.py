@@ -1,18 +1,16 @@
 """Calls the HTTP API of an OpenCode server, and decodes its replies.
 
-Everything is read leniently: fields that we do not know are its own business, and one that is
-missing has a default where we can live without it.
+`opencode serve` offers it, and `opencode acp` has the same server inside, where it has what ACP
+lacks: permission rules for one session, questions of subagents, tokens and cost of a whole session,
+and an abort that does not wait for its turn. Calls about a directory name it in a header.
 
-`opencode serve` offers it, and `opencode acp` has the same server inside, where it shows what ACP
-hides: permission rules for one session, questions of subagents, tokens and cost of a whole session,
-and an abort that does not wait for its turn. Paths about a directory need it in a header. What comes
-back is in `shapes`, what the server tells unasked in `events`.
+Everything is decoded leniently: unknown fields are ignored, and a missing one has a default where
+we can do without it.
 """
 
 import mimetypes
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from decimal import Decimal
 from http import HTTPStatus
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -21,19 +19,30 @@ from urllib.parse import quote
 import anyio
 import httpx2
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from goent.domain.errors import ProtocolError
 from goent.domain.settings import PermissionRule
 from goent.domain.types import Usage
 
+T = TypeVar("T")
+DataT = TypeVar("DataT", bound=Struct)
+
+
+def decode_leniently(raw: bytes | Raw | UnsetType | None, kind: type[DataT]) -> DataT:
+    """The JSON as `kind`; an empty one where it has another shape."""
+    try:
+        return msgspec.json.decode(raw or b"{}", type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return kind()
+
 
 class ServerData(Struct, frozen=True, kw_only=True, rename={"session": "sessionID"}):
-    """Something that OpenCode says."""
+    """Something that OpenCode reports."""
 
 
 class CacheTokens(ServerData, frozen=True, kw_only=True):
-    """Tokens that were cached."""
+    """Cached tokens."""
 
     read: int = 0
     write: int = 0
@@ -47,36 +56,32 @@ class TokenCounts(ServerData, frozen=True, kw_only=True):
     reasoning: int = 0
     cache: CacheTokens = CacheTokens()
 
+    @property
+    def usage(self) -> Usage:
+        return Usage(
+            input=self.input,
+            output=self.output,
+            reasoning=self.reasoning,
+            cache_read=self.cache.read,
+            cache_write=self.cache.write,
+        )
+
 
 class ServerHealth(ServerData, frozen=True, kw_only=True):
-    """The server is up, and which version it is."""
+    """Whether the server is healthy, and its version."""
 
     healthy: bool = False
     version: str = ""
 
 
 class ServerSession(ServerData, frozen=True, kw_only=True, rename={"parent": "parentID"}):
-    """One session, as it stands now. A subagent's has a parent."""
+    """One session. A subagent's has a parent."""
 
     id: str
     directory: str = ""
     parent: str | None = None
     cost: float = 0
     tokens: TokenCounts = TokenCounts()
-
-    @property
-    def usage(self) -> Usage:
-        return Usage(
-            input=self.tokens.input,
-            output=self.tokens.output,
-            reasoning=self.tokens.reasoning,
-            cache_read=self.tokens.cache.read,
-            cache_write=self.tokens.cache.write,
-        )
-
-    @property
-    def cost_usd(self) -> Decimal:
-        return Decimal(str(self.cost))
 
 
 class SessionActivity(ServerData, frozen=True, kw_only=True):
@@ -89,14 +94,14 @@ class SessionActivity(ServerData, frozen=True, kw_only=True):
 
 
 class ErrorData(ServerData, frozen=True, kw_only=True, rename={"status": "statusCode"}):
-    """What the provider said."""
+    """The provider's message and status."""
 
     message: str = ""
     status: int | None = None
 
 
 class SessionFault(ServerData, frozen=True, kw_only=True):
-    """An error by OpenCode's name for it."""
+    """An error, by OpenCode's name for it."""
 
     name: str
     data: ErrorData = ErrorData()
@@ -112,7 +117,7 @@ class MessageTime(ServerData, frozen=True, kw_only=True):
 class MessageInfo(
     ServerData, frozen=True, kw_only=True, rename={"parent": "parentID", "session": "sessionID"}
 ):
-    """Whose message it is; the parent of a model's is the user's that it answers."""
+    """The head of a message; the parent of a model's is the user's that it answers."""
 
     id: str
     role: str
@@ -131,10 +136,7 @@ class MessagePart(
     kw_only=True,
     rename={"session": "sessionID", "message": "messageID", "call": "callID"},
 ):
-    """A piece of a message. Which fields it has follows from its type.
-
-    `state` is a tool call's: its input, and in the end what came out of the tool.
-    """
+    """A part of a message; its type decides which fields it has. `state` is a tool call's."""
 
     id: str
     type: str
@@ -145,6 +147,38 @@ class MessagePart(
     call: str = ""
     tool: str = ""
     state: Raw = Raw(b"{}")
+
+    @property
+    def call_state(self) -> "ToolState":
+        return decode_leniently(self.state, ToolState)
+
+
+class CallTimes(ServerData, frozen=True, kw_only=True):
+    """When a tool call began and ended, in milliseconds since the epoch."""
+
+    start: float | None = None
+    end: float | None = None
+
+
+class ToolState(ServerData, frozen=True, kw_only=True):
+    """How far a tool call has come, and what came out of it."""
+
+    status: str = ""
+    input: Raw | UnsetType = UNSET
+    title: str = ""
+    output: str = ""
+    error: str = ""
+    time: CallTimes = CallTimes()
+    metadata: Raw | UnsetType = UNSET
+
+    @property
+    def subagent(self) -> str:
+        """The session of the subagent that a `task` call started."""
+        return decode_leniently(self.metadata, _TaskMetadata).session
+
+
+class _TaskMetadata(ServerData, frozen=True, kw_only=True, rename={"session": "sessionId"}):
+    session: str = ""
 
 
 class ServerMessage(ServerData, frozen=True, kw_only=True):
@@ -161,7 +195,7 @@ class ToolReference(ServerData, frozen=True, kw_only=True, rename={"call": "call
 
 
 class QuestionSubject(ServerData, frozen=True, kw_only=True):
-    """What a question says of itself; each permission has its own fields."""
+    """What a question is about; each permission has its own fields."""
 
     command: str = ""
     filepath: str = ""
@@ -170,7 +204,7 @@ class QuestionSubject(ServerData, frozen=True, kw_only=True):
 
 
 class PendingQuestion(ServerData, frozen=True, kw_only=True):
-    """A permission question that nobody has answered; `always` is what a lasting yes would cover."""
+    """An open permission question; `always` is what allowing it for good would cover."""
 
     id: str
     session: str
@@ -182,16 +216,14 @@ class PendingQuestion(ServerData, frozen=True, kw_only=True):
 
 
 REQUEST_TIMEOUT_S = 10.0
-USER = "opencode"
+SERVER_USER = "opencode"
 HEALTH_PATHS_OF_2 = ("/api/info", "/api/health")
 # "always" holds for every session of the process in that directory, other workers' too.
 QuestionReply = Literal["once", "always", "reject"]
 
-T = TypeVar("T")
-
 
 class ServerUnreachable(ProtocolError):
-    """Nobody answers at the address, or not in time."""
+    """The server does not answer, or not in time."""
 
 
 class ServerNotFound(ProtocolError):
@@ -199,10 +231,10 @@ class ServerNotFound(ProtocolError):
 
 
 class TurnInput(Struct, frozen=True, kw_only=True):
-    """What a session is told for one turn. `model` is `provider/model`; without one, the server chooses.
+    """The prompt of one turn. `model` is `provider/model`; without one, the server chooses.
 
-    `before` are texts ahead of the prompt's own; `agent`, `system` and `variant` are the server's own
-    where they are not said.
+    `before` are texts ahead of the prompt's own; without `agent`, `system` or `variant` the server
+    uses its own.
     """
 
     text: str
@@ -215,7 +247,7 @@ class TurnInput(Struct, frozen=True, kw_only=True):
 
 
 class OpenCodeClient:
-    """One server. Every error says method, path, and the status that came back."""
+    """One server. Every error names the method, the path and the status."""
 
     def __init__(self, http: httpx2.AsyncClient) -> None:
         self.http = http
@@ -223,18 +255,18 @@ class OpenCodeClient:
     @classmethod
     @asynccontextmanager
     async def at(
-        cls, url: str, password: str, *, user: str = USER
+        cls, url: str, password: str, *, user: str = SERVER_USER
     ) -> "AsyncGenerator[OpenCodeClient]":
         async with httpx2.AsyncClient(
             base_url=url,
             auth=(user, password),
             timeout=REQUEST_TIMEOUT_S,
-            trust_env=False,  # a proxy has no business between us and our child
+            trust_env=False,  # no proxy between us and our child
         ) as http:
             yield cls(http)
 
     async def health(self) -> ServerHealth:
-        """Also of an OpenCode 2, which tells it elsewhere."""
+        """Also of an OpenCode 2, which has it elsewhere, so that its version can be refused."""
         try:
             return _read(await self._call("GET", "/global/health"), ServerHealth)
         except ServerNotFound:
@@ -257,7 +289,7 @@ class OpenCodeClient:
         rules: Sequence[PermissionRule],
         patience: float = REQUEST_TIMEOUT_S,
     ) -> ServerSession:
-        """A new session. With a title OpenCode spends no model call on finding one."""
+        """A new session. A title saves the model call by which OpenCode would find one."""
         body = {"title": title, "permission": _rules_as_json(rules)}
         reply = await self._call(
             "POST", "/session", body=body, directory=directory, patience=patience
@@ -265,7 +297,7 @@ class OpenCodeClient:
         return _read(reply, ServerSession)
 
     async def set_up(self, session: str, *, title: str, rules: Sequence[PermissionRule]) -> None:
-        """Give the session a title and its permission rules: these are added to what it has."""
+        """Set the session's title, and add permission rules to those it has."""
         body = {"title": title, "permission": _rules_as_json(rules)}
         await self._call("PATCH", _path("session", session), body=body)
 
@@ -275,6 +307,17 @@ class OpenCodeClient:
     async def children(self, session: str) -> list[ServerSession]:
         reply = await self._call("GET", _path("session", session, "children"))
         return _read(reply, list[ServerSession])
+
+    async def subagents(self, session: str) -> Sequence[ServerSession]:
+        """The sessions of its subagents, however deep they are nested."""
+        found: dict[str, ServerSession] = {}
+        unread = [session]
+        while unread:
+            for child in await self.children(unread.pop()):
+                if child.id not in found and child.id != session:
+                    found[child.id] = child
+                    unread.append(child.id)
+        return tuple(found.values())
 
     async def messages(
         self, session: str, *, limit: int | None = None, patience: float = REQUEST_TIMEOUT_S
@@ -286,29 +329,32 @@ class OpenCodeClient:
         return _read(reply, list[ServerMessage])
 
     async def last_prompt(self, session: str) -> ServerMessage | None:
-        """What the session was told last; None if it has not been told anything."""
+        """The last message of the user; None if there is none."""
         messages = await self.messages(session, limit=1)
         if not messages or messages[-1].info.role == "user":
             return messages[-1] if messages else None
         path = _path("session", session, "message", messages[-1].info.parent)
         return _read(await self._call("GET", path), ServerMessage)
 
-    async def prompt(self, session: str, words: TurnInput) -> None:
-        """Begin a turn; its end is an event."""
-        body = _turn_body(words)
+    async def prompt(self, session: str, prompt: TurnInput) -> None:
+        """Begin a turn; an event reports its end."""
+        body = _turn_body(prompt)
         await self._call("POST", _path("session", session, "prompt_async"), body=body)
 
-    async def ask(self, session: str, words: TurnInput, *, patience: float) -> ServerMessage:
-        """Take a whole turn, and return the last message of it; its error is in there."""
-        body = _turn_body(words)
+    async def ask(self, session: str, prompt: TurnInput, *, patience: float) -> ServerMessage:
+        """Take a whole turn and return its last message, which may hold an error."""
+        body = _turn_body(prompt)
         path = _path("session", session, "message")
         return _read(await self._call("POST", path, body=body, patience=patience), ServerMessage)
 
     async def busy(self, directory: str) -> frozenset[str]:
-        """The sessions there whose turn goes on, one that waits before a retry included."""
+        """The sessions there that are in a turn, also those waiting before a retry."""
         reply = await self._call("GET", "/session/status", directory=directory)
-        known = _read(reply, dict[str, SessionActivity])
-        return frozenset(name for name, told in known.items() if told.type != "idle")
+        activities = _read(reply, dict[str, SessionActivity])
+        return frozenset(name for name, now in activities.items() if now.type != "idle")
+
+    async def is_busy(self, session: str, directory: str) -> bool:
+        return session in await self.busy(directory)
 
     async def abort(self, session: str) -> None:
         await self._call("POST", _path("session", session, "abort"))
@@ -317,24 +363,24 @@ class OpenCodeClient:
         await self._call("DELETE", _path("session", session))
 
     async def questions(self, directory: str) -> list[PendingQuestion]:
-        """The open ones of all sessions there; a turn that was cancelled leaves its own behind."""
+        """The open questions of all sessions there; a cancelled turn leaves its own behind."""
         reply = await self._call("GET", "/permission", directory=directory)
         return _read(reply, list[PendingQuestion])
 
     async def reply(
         self, question: str, reply: QuestionReply, directory: str, message: str = ""
     ) -> None:
-        """A rejection with a message is told to the model, and its turn goes on."""
+        """Answer a question; a rejection with a message lets the turn continue."""
         path = _path("permission", question, "reply")
         body = {"reply": reply, "message": message} if message else {"reply": reply}
         await self._call("POST", path, body=body, directory=directory)
 
     async def dispose(self, directory: str) -> None:
-        """Let it forget what it holds for a directory, turns that go on there included."""
+        """Unload a directory, ending the turns there."""
         await self._call("POST", "/instance/dispose", directory=directory)
 
     def check_open(self, what: str) -> None:
-        """Raises `ServerUnreachable` once whoever opened the client has left: its server is gone."""
+        """Raises `ServerUnreachable` once the client is closed."""
         if self.http.is_closed:
             raise ServerUnreachable(f"OpenCode's server, {what}: it is gone")
 
@@ -360,17 +406,15 @@ class OpenCodeClient:
             trouble = str(error) or type(error).__name__
             raise ServerUnreachable(f"OpenCode's server, {method} {path}: {trouble}") from error
         if reply.is_error:
-            said = f"OpenCode's server, {method} {path}: {reply.status_code} {reply.text[:300]}"
-            raise (
-                ServerNotFound(said)
-                if reply.status_code == HTTPStatus.NOT_FOUND
-                else ProtocolError(said)
+            is_missing = reply.status_code == HTTPStatus.NOT_FOUND
+            raise (ServerNotFound if is_missing else ProtocolError)(
+                f"OpenCode's server, {method} {path}: {reply.status_code} {reply.text[:300]}"
             )
         return Raw(reply.content)
 
 
 def directory_header(directory: str) -> dict[str, str]:
-    """The header that says which directory a call is about."""
+    """The header that names the directory of a call."""
     return {"x-opencode-directory": quote(directory)} if directory else {}
 
 
@@ -384,25 +428,25 @@ def _rules_as_json(rules: Sequence[PermissionRule]) -> list[dict[str, str]]:
     ]
 
 
-def _turn_body(words: TurnInput) -> Mapping[str, object]:
-    texts = [{"type": "text", "text": each} for each in (*words.before, words.text)]
+def _turn_body(prompt: TurnInput) -> Mapping[str, object]:
+    texts = [{"type": "text", "text": each} for each in (*prompt.before, prompt.text)]
     attached = [
         {"type": "file", "mime": _mime(path), "filename": path.name, "url": path.as_uri()}
-        for path in words.files
+        for path in prompt.files
     ]
-    backend, _, name = words.model.partition("/")
+    backend, _, name = prompt.model.partition("/")
     wanted = {
-        "model": {"providerID": backend, "modelID": name} if words.model else None,
-        "agent": words.agent,
-        "system": words.system,
-        "variant": words.variant,
+        "model": {"providerID": backend, "modelID": name} if prompt.model else None,
+        "agent": prompt.agent,
+        "system": prompt.system,
+        "variant": prompt.variant,
     }
-    said = {key: value for key, value in wanted.items() if value}
-    return {**said, "parts": [*texts, *attached]}
+    given = {key: value for key, value in wanted.items() if value}
+    return {**given, "parts": [*texts, *attached]}
 
 
 def _mime(path: Path) -> str:
-    """OpenCode reads text and folders itself, and passes on what a model can look at."""
+    """OpenCode reads text and folders itself, and passes on images and PDFs."""
     if path.is_dir():
         return "application/x-directory"
     kind = mimetypes.guess_type(path.name)[0] or ""

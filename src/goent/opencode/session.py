@@ -1,18 +1,18 @@
 """A worker's session with OpenCode, whatever the protocol: its turns, questions and spending.
 
-Two ways lead here. ACP asks for the worker's own session, one question after the other, and
-waits for our reply. A subagent's session asks only by the event stream, as every session does
-without ACP: its question is judged by the worker's rules, as OpenCode itself does not, and what
-they leave open is asked of the worker's owner and answered over HTTP.
+Permission questions arrive in two ways. ACP asks for the worker's own session, one question at a
+time, and waits for our reply. A subagent's session asks only by the event stream, as every session
+does without ACP; its question is judged by the worker's rules, which OpenCode does not apply to
+subagents, and what they leave open is asked of the worker's owner and answered over HTTP.
 
-Seen in OpenCode 1.18: a subagent starts with `task: deny` and the process's own rules; its
-parent's rules do not reach it, nor do rules that are set while it runs. A rejected question of
-the worker's own session ends the turn; a subagent is told of it and goes on.
-An "always" holds for every session of the process in that directory, other workers' too, so
-OpenCode is never told one: it is kept here, for this worker, and what it covers is not asked again.
+Seen in OpenCode 1.18: a subagent starts with `task: deny` and the process's own rules; its parent's
+rules do not reach it, nor do rules that are set while it runs. A rejected question of the worker's
+own session ends the turn; a subagent receives the rejection and continues. An "always" holds for
+every session of the process in that directory, other workers' too, so OpenCode never gets one: it
+is kept here, for this worker.
 
 A turn's events come from several places and leave in one order: each place puts them into the
-turn, `prompt` hands them on. How a turn is taken and what its end means, the methods know.
+turn, and `prompt` forwards them. How a turn is taken and what its end means is up to the protocol.
 """
 
 import time
@@ -21,24 +21,32 @@ from collections.abc import Sequence
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
+from typing import Protocol
 
 import anyio
 from msgspec.structs import replace
 
 from goent.acp.agent_messages import PermissionRequest
+from goent.agents.acp_turn import request_text
 from goent.agents.open_questions import AskOwner, OpenQuestions, OwnerReply
-from goent.agents.process_vitals import read_vitals
-from goent.agents.worker_paths import WorkerPaths
+from goent.agents.opencode_program import OPENCODE_NAME
+from goent.agents.process_vitals import sample_cpu
+from goent.agents.worker_paths import OUTSIDE, WorkerPaths
 from goent.domain.errors import (
     NothingSaid,
     PermissionBypassed,
-    PermissionDenied,
     ProtocolError,
     WorkerBusy,
     WorkerCrashed,
     WorkerError,
 )
-from goent.domain.events import DriverEvent, Noticed, ToolCall, UsageReported
+from goent.domain.events import (
+    DriverEvent,
+    Noticed,
+    PermissionWithdrawn,
+    ToolCall,
+    UsageReported,
+)
 from goent.domain.ports import (
     Emit,
     GuardedCall,
@@ -50,12 +58,12 @@ from goent.domain.ports import (
 from goent.domain.types import PermissionAnswer, Prompt, Provider, Usage
 from goent.opencode.call_guard import (
     FOREIGN_TASK,
-    OUTSIDE,
     BypassDetector,
     ProcessGuard,
     access_for_guarded_call,
     resumes_foreign_session,
 )
+from goent.opencode.event_stream import EventRouter
 from goent.opencode.opencode_turn import OpenCodeTurn
 from goent.opencode.server_api import (
     MessagePart,
@@ -85,22 +93,20 @@ class SessionSpending:
         self._session = session
         self._reported = (Usage(), Decimal(0))
 
-    def moved_to(self, client: OpenCodeClient) -> "SessionSpending":
-        """The same session in another process; what the last one did not report is still owed."""
-        moved = SessionSpending(client, self._provider, self._session)
-        moved._reported = self._reported
-        return moved
+    def move_to(self, client: OpenCodeClient) -> None:
+        """The session continues in another process, which will report what is not reported yet."""
+        self._client = client
 
     async def skip_earlier(self) -> None:
-        """What was used so far is somebody else's to tell."""
+        """Leave out what was used before this worker."""
         self._reported = await self._total()
 
     async def report(self) -> UsageReported | None:
-        """What was used since the last one; a price that OpenCode does not know is unknown."""
+        """What was used since the last report; a price that OpenCode does not know is unknown."""
         try:
             usage, cost = await self._total()
         except ProtocolError:
-            return None  # the process is gone: another one knows the figures too
+            return None  # the process is gone; the next one has the figures too
         before, spent = self._reported
         self._reported = (usage, cost)
         used = Usage(
@@ -121,59 +127,49 @@ class SessionSpending:
         )
 
     def _own_cost(self, used: Usage) -> Decimal | None:
-        """OpenCode says 0 of what it has no price for; a price of 0 that a file gives is known."""
+        """By the provider's own price: OpenCode reports 0 if it has none."""
         return self._provider.price.cost(used) if self._provider.price else None
 
     async def _total(self) -> tuple[Usage, Decimal]:
-        sessions = [await self._client.session(self._session)]
-        known = {self._session}
-        for each in sessions:  # while it grows: a subagent may have its own
-            children = await self._client.children(each.id)
-            sessions += [child for child in children if child.id not in known]
-            known.update(child.id for child in children)
-        usage = sum((each.usage for each in sessions), Usage())
-        return usage, sum((each.cost_usd for each in sessions), Decimal(0))
+        own = await self._client.session(self._session)
+        sessions = [own, *await self._client.subagents(self._session)]
+        usage = sum((each.tokens.usage for each in sessions), Usage())
+        return usage, sum((Decimal(str(each.cost)) for each in sessions), Decimal(0))
 
 
-DOOM_LOOP = "doom_loop"  # a call that is made again and again is asked about whatever it does
+DOOM_LOOP = "doom_loop"  # OpenCode asks about a repeated call whatever it does
 _BY_KIND = {"execute": "bash", "edit": "edit", "fetch": "webfetch"}
 
 
-class OpenCodeQuestions:
-    """The questions of one worker, to OpenCode's HTTP API and from it."""
+class OpenCodeQuestions(OpenQuestions):
+    """The permission questions of one worker, as OpenCode's HTTP API has them."""
 
-    def __init__(
-        self, client: OpenCodeClient, spec: WorkerSpec, earlier: OpenQuestions | None = None
-    ) -> None:
+    def __init__(self, client: OpenCodeClient, spec: WorkerSpec) -> None:
+        super().__init__(spec.asked)
         self._client = client
         self._rules = spec.rules
         self._directory = str(spec.cwd)
-        self._open = earlier or OpenQuestions(spec.asked)
-        self._spec = spec
-        # By session and call, the permissions that were given for it; None: all of them.
+        # The permissions given, by session and call; None for all of them.
         self._allowed_calls: dict[tuple[str, str], set[str] | None] = {}
 
-    def moved_to(self, client: OpenCodeClient) -> "OpenCodeQuestions":
-        """The same worker's in another process: its grants hold."""
-        return OpenCodeQuestions(client, self._spec, self._open)
+    def move_to(self, client: OpenCodeClient) -> None:
+        """The session continues in another process; what is always allowed stays so."""
+        self._client = client
+        self._allowed_calls.clear()
 
-    async def ask(self, matter: AccessRequest, ask: AskOwner) -> OwnerReply:
-        """A question of ours, before OpenCode has one; without an answer if the turn ends first."""
-        return await self._open.ask(matter, ask)
+    def would_be_seen(self, access: AccessRequest) -> bool:
+        """Whether allowing it allows the whole call: its owner sees it, or saw this very command."""
+        return access.permission == "bash" or not self.covers(access)
 
-    def would_be_seen(self, matter: AccessRequest) -> bool:
-        """Whether a yes to it is a yes to the whole call: it is asked now, or this very command was."""
-        return matter.permission == "bash" or not self._open.covers(matter)
+    def clear(self, call: GuardedCall, accesses: Sequence[AccessRequest], *, seen: bool) -> None:
+        """Answer OpenCode's own questions about a call that may run.
 
-    def clear(self, call: GuardedCall, matters: Sequence[AccessRequest], *, seen: bool) -> None:
-        """The call may run, so OpenCode's own questions about it are answered already.
-
-        With `seen`, a person saw the call whole; a rule or an earlier "always" allowed no more than
-        it speaks of.
+        With `seen`, a person saw the whole call; a rule or an earlier "always" allows only the
+        permissions it names.
         """
-        permissions = {matter.permission for matter in matters}
+        permissions = {access.permission for access in accesses}
         if call.tool == "bash":
-            permissions.discard(OUTSIDE)  # OpenCode finds more ways out, in the command
+            permissions.discard(OUTSIDE)  # OpenCode finds more paths in the command
         self._allowed_calls[call.session, call.call] = None if seen else permissions
 
     def _is_cleared(self, question: PendingQuestion) -> bool:
@@ -183,59 +179,50 @@ class OpenCodeQuestions:
         permissions = self._allowed_calls[call]
         if permissions is None or question.permission in permissions:
             return True
-        way = AccessRequest(permission=OUTSIDE, always=question.patterns, exact=True)
-        return question.permission == OUTSIDE and self._open.covers(way)
+        outside = AccessRequest(permission=OUTSIDE, always=question.patterns, exact=True)
+        return question.permission == OUTSIDE and self.covers(outside)
 
     async def ask_own(
         self, request: PermissionRequest, ask: AskOwner
     ) -> tuple[AccessRequest, OwnerReply]:
-        """A question that ACP brought: the answer is None if the turn is over before.
+        """Ask a question that arrived by ACP; the answer is None if the turn ends first.
 
-        ACP has no words for a no, so those are told over HTTP before it; what ACP then says of the
-        question comes too late, and OpenCode does not mind.
+        A rejection over ACP has no message, so one with a message goes over HTTP first; OpenCode
+        ignores the second answer.
         """
-        turn = self._open.turn
+        turn = self.turn
         question = await self._find_question(request)
-        matter = _access_request(question)
-        if turn != self._open.turn:  # it ended while we looked: nobody is there to answer
-            return matter, OwnerReply()
+        access = _access_request(question)
+        if turn != self.turn:  # it ended meanwhile
+            return access, OwnerReply()
         if self._is_cleared(question):
-            return matter, OwnerReply(answer="allow_once")
-        reply = await self._open.ask(matter, ask)
+            return access, OwnerReply(answer="allow_once")
+        reply = await self.ask(access, ask)
         if reply.message:
             try:
                 await self._client.reply(question.id, "reject", self._directory, reply.message)
             except ProtocolError:
                 reply = OwnerReply(answer="reject")
-        return matter, reply
+        return access, reply
 
     async def ask_by_event(
         self, question: PendingQuestion, ask: AskOwner
     ) -> tuple[AccessRequest, OwnerReply]:
-        """A question that the event stream brought: what the worker's rules decide needs nobody."""
-        matter = _access_request(question)
+        """Answer a question that arrived by the event stream; ask what the rules leave open."""
+        access = _access_request(question)
         action = strictest_action(self._rules, question.permission, question.patterns)
         if action == "allow" or self._is_cleared(question):
-            said = OwnerReply(answer="allow_once")
-        elif action == "ask":
-            said = await self._open.ask(matter, ask)
+            reply = OwnerReply(answer="allow_once")
         else:
-            said = OwnerReply(answer="reject")
-        if said.answer is None:
-            said = OwnerReply(answer="reject")
-        reply: QuestionReply = "reject" if said.answer == "reject" else "once"
-        await self._client.reply(question.id, reply, self._directory, said.message)
-        return matter, said
-
-    def answer(self, name: str, answer: PermissionAnswer, message: str = "") -> None:
-        self._open.answer(name, answer, message)
-
-    def withdraw(self) -> Sequence[str]:
-        """The turn is over, or its process: nobody waits for answers to these any more."""
-        return self._open.withdraw()
+            reply = await self.ask(access, ask) if action == "ask" else OwnerReply()
+            if reply.answer is None:
+                reply = OwnerReply(answer="reject")
+        decision: QuestionReply = "reject" if reply.answer == "reject" else "once"
+        await self._client.reply(question.id, decision, self._directory, reply.message)
+        return access, reply
 
     async def _find_question(self, request: PermissionRequest) -> PendingQuestion:
-        """The same question as the server lists it: ACP tells neither permission nor patterns."""
+        """The question as the server lists it: ACP has neither permission nor patterns."""
         call = request.tool_call
         listed: list[PendingQuestion] = []
         with suppress(ProtocolError):
@@ -255,7 +242,7 @@ class OpenCodeQuestions:
 
 
 def _access_request(question: PendingQuestion) -> AccessRequest:
-    """A lasting yes is for this very command, or for these very patterns; OpenCode's own is wider."""
+    """An "always" is for this very command or these patterns; OpenCode's own is wider."""
     command = question.metadata.command
     return AccessRequest(
         permission=question.permission,
@@ -267,19 +254,53 @@ def _access_request(question: PendingQuestion) -> AccessRequest:
 
 
 def describe_question(question: PendingQuestion) -> str:
-    """What it is about, for a person: the command, or the path and the edit, or the patterns."""
+    """What it is about, for a person: the command, the path with the edit, or the patterns."""
     about = question.metadata
-    told = about.command or about.url or about.filepath or ", ".join(question.patterns)
-    diff = "\n".join(about.diff.split("\n")[4:])  # without the header: the path is there already
-    return f"{told}\n{diff}".strip()
+    subject = about.command or about.url or about.filepath or ", ".join(question.patterns)
+    diff = "\n".join(about.diff.split("\n")[4:])  # without the header, which repeats the path
+    return f"{subject}\n{diff}".strip()
 
 
-ABORT_AFTER = (1.0, 1.0, 2.0)  # seconds to wait for the turn's end, each time before an abort
-# Seconds to look at a silent process, and of CPU that it takes while it idles: 0.01 to 0.04 were
-# seen. One that works has 0.2 and more, with ten others on each core.
-SAMPLE_S, IDLE_CPU = 2.0, 0.1
+ABORT_DELAYS_S = (1.0, 1.0, 2.0)  # for the turn to end, each before an abort
+# CPU that an idle process takes while it is sampled: 0.01 to 0.04 s were seen. A working one takes
+# 0.2 s and more, with ten others on each core.
+IDLE_CPU_S = 0.1
 ENDED = frozenset({"completed", "failed"})
+CLOSE_TIMEOUT_S = 5.0
+PROCESS_ENDED = "the OpenCode process that asked has ended"
 TURN_OVER = GuardVerdict(allow=False, message="The turn is over, so this call does not run.")
+
+
+class OpenCodeServer(Protocol):
+    """A running server, ours or somebody else's, who starts it without our guard and pid."""
+
+    @property
+    def client(self) -> OpenCodeClient: ...
+
+    @property
+    def router(self) -> EventRouter: ...
+
+    @property
+    def token(self) -> str:
+        """What its model calls show at the gate; empty if they do not pass it."""
+        ...
+
+    @property
+    def guard(self) -> ProcessGuard | None: ...
+
+    @property
+    def pid(self) -> int | None: ...
+
+    @property
+    def gone(self) -> anyio.Event: ...
+
+    async def is_ending(self) -> bool:
+        """Whether it is gone, or about to be."""
+        ...
+
+    async def crash(self) -> WorkerCrashed:
+        """How it ended, as an error."""
+        ...
 
 
 class BaseSession(ABC):
@@ -287,8 +308,7 @@ class BaseSession(ABC):
 
     def __init__(
         self,
-        client: OpenCodeClient,
-        guard: ProcessGuard | None,
+        server: OpenCodeServer,
         spec: WorkerSpec,
         session: str,
         *,
@@ -296,16 +316,17 @@ class BaseSession(ABC):
         instructions: Sequence[Path] = (),
     ) -> None:
         self.id = session
-        self.questions = OpenCodeQuestions(client, spec)
-        self.spending = SessionSpending(client, spec.provider, session) if direct else None
-        self._client = client
-        self._guard = guard
-        self._ground = WorkerPaths(spec.cwd)
+        self.questions = OpenCodeQuestions(server.client, spec)
+        self.spending = SessionSpending(server.client, spec.provider, session) if direct else None
+        self._server = server
+        self._client = server.client
+        self._guard = server.guard
+        self._workdir = WorkerPaths(spec.cwd)
         self._spec = spec
         self._instructions = instructions
         self._last_prompt: ServerMessage | None = None
         self._turn: OpenCodeTurn | None = None
-        self._second_look = BypassDetector(None if guard else self._is_excused)
+        self._bypass_detector = BypassDetector(None if server.guard else self._is_excused)
         self._late_bypass: PermissionBypassed | None = None  # found between two turns
 
     @property
@@ -317,7 +338,7 @@ class BaseSession(ABC):
         return str(self._spec.cwd)
 
     def has_prompt_since(self, begun: float) -> bool:
-        """Whether a prompt of that time or later is in the history that it was opened with."""
+        """Whether the history it was opened with has a prompt of that time or later."""
         last = self._last_prompt
         return last is not None and last.info.time.created >= int(begun * 1000)
 
@@ -345,14 +366,14 @@ class BaseSession(ABC):
         return await self._end_of_turn(turn)
 
     def _metering(self, emit: Emit) -> Emit:
-        """What bypasses the gate is told of whenever a tool is done: a budget may end the turn."""
+        """Report spending that bypasses the gate after each tool call: a budget may end the turn."""
 
-        async def told(event: DriverEvent) -> None:
+        async def emit_metered(event: DriverEvent) -> None:
             await emit(event)
             if isinstance(event, ToolCall) and event.status in ENDED:
                 await self._report(emit)
 
-        return told if self.spending else emit
+        return emit_metered if self.spending else emit
 
     async def _report(self, emit: Emit) -> None:
         if self.spending and (report := await self.spending.report()):
@@ -367,12 +388,12 @@ class BaseSession(ABC):
 
     async def _stop(self, turn: OpenCodeTurn) -> None:
         self.questions.withdraw()
-        await self._ask_to_stop()
-        for patience in ABORT_AFTER:
+        await self._request_stop()
+        for patience in ABORT_DELAYS_S:
             with anyio.move_on_after(patience):
                 await turn.done.wait()
                 return
-            # A parent whose subagent was stopped may go on with its next step.
+            # A parent whose subagent was stopped may continue with its next step.
             with suppress(ProtocolError):
                 await self._client.abort(self.id)
         turn.prompt_scope.cancel()
@@ -381,53 +402,46 @@ class BaseSession(ABC):
         tool = self._turn.running_tool if self._turn else ""
         if tool:
             return WorkerLiveness(alive=True, detail=f"its tool is running: {tool}")
-        pid = self._pid
+        pid = self._server.pid
         if pid is None:
             return WorkerLiveness(alive=False, detail="nothing is known of the server's process")
-        before = read_vitals(pid)
-        await anyio.sleep(SAMPLE_S)
-        after = read_vitals(pid)
-        used = after.cpu - before.cpu if before and after else 0.0
-        return WorkerLiveness(
-            alive=used > IDLE_CPU, detail=f"OpenCode used {used:.2f} s of CPU in {SAMPLE_S:g} s"
-        )
+        return await sample_cpu(pid, OPENCODE_NAME, idle_cpu=IDLE_CPU_S)
 
     async def answer(self, permission_id: str, option: PermissionAnswer, message: str = "") -> bool:
         self.questions.answer(permission_id, option, message)
         return True
 
     async def judge(self, call: GuardedCall) -> GuardVerdict:
-        """May a tool call run? By the worker's rules, or by its owner's word."""
+        """Decide whether a tool call may run, by the worker's rules or its owner's answer."""
         turn = self._turn
         if turn is None or turn.cancelled:
             return TURN_OVER
         if resumes_foreign_session(call):
             return FOREIGN_TASK
-        asked, seen = access_for_guarded_call(call, self._ground), False
-        for matter in asked:
-            action = decide_access(matter, self._spec.rules)
+        needed, seen = access_for_guarded_call(call, self._workdir), False
+        for access in needed:
+            action = decide_access(access, self._spec.rules)
             if action == "deny":
-                return refusal_verdict(matter, "by a rule of the user's")
+                return refusal_verdict(access, "by a rule of the user's")
             if action == "ask":
-                seen = seen or self.questions.would_be_seen(matter)
-                reply = await self.questions.ask(matter, turn.put)
+                seen = seen or self.questions.would_be_seen(access)
+                reply = await self.questions.ask(access, turn.put)
                 if reply.answer not in ("allow_once", "allow_always"):
                     if reply.answer == "reject" and call.is_own and not reply.message:
-                        await self._end_by_rejection(turn, matter)
+                        await self._end_by_rejection(turn, access)
                     return (
-                        refusal_verdict(matter, "by the user", reply.message)
+                        refusal_verdict(access, "by the user", reply.message)
                         if reply.answer
                         else TURN_OVER
                     )
         if turn is not self._turn or turn.cancelled:
             return TURN_OVER  # it ended after the answer
-        self.questions.clear(call, asked, seen=seen)
-        self._second_look.allow(call.session, call.call)
+        self.questions.clear(call, needed, seen=seen)
+        self._bypass_detector.allow(call.session, call.call)
         return GuardVerdict(allow=True)
 
     async def hear_tool_call(self, part: MessagePart) -> None:
-        """A tool call as it is now, of the session or of a subagent."""
-        if bypass := self._second_look.check(part):
+        if bypass := self._bypass_detector.check(part):
             if self._turn:
                 self._turn.record_bypass(bypass)
             else:
@@ -439,12 +453,15 @@ class BaseSession(ABC):
             await self._stop(turn)
 
     async def _check_missed_calls(self, turn: OpenCodeTurn, begun: float) -> None:
-        """At calls whose end was not told before the turn's, or was lost with the event stream."""
-        look = self._second_look
+        """Check calls whose end was not reported before the turn's, or lost with the event stream."""
+        look = self._bypass_detector
         if turn.bypass or turn.cancelled or isinstance(turn.error, WorkerCrashed):
             return
         with suppress(ProtocolError):
-            sessions = await self._session_and_subagents() if look.missed else look.unfinished
+            sessions = look.unfinished
+            if look.missed:
+                subagents = await self._client.subagents(self.id)
+                sessions = {self.id, *(each.id for each in subagents)}
             for session in sessions:
                 for message in await self._client.messages(session):
                     if message.info.time.created < begun * 1000:
@@ -454,97 +471,93 @@ class BaseSession(ABC):
                             turn.record_bypass(bypass)
             look.missed = False
 
-    async def _session_and_subagents(self) -> frozenset[str]:
-        """The session and its subagents', however deep they are nested."""
-        found, unseen = {self.id}, [self.id]
-        while unseen:
-            children = {child.id for child in await self._client.children(unseen.pop())}
-            unseen += children - found
-            found |= children
-        return frozenset(found)
-
     def _is_excused(self, call: GuardedCall) -> bool:
-        """Without a guard of ours, what the worker's rules allow needs no question; nor what they leave alone."""
+        """Whether the worker's rules allow a call on a server without our guard."""
         rules = self._spec.rules
         free = oversight_level(rules) == "free"
         return all(
-            (free and matter.permission == OUTSIDE)
-            or decide_access(replace(matter, reason=""), rules) == "allow"
-            for matter in access_for_guarded_call(call, self._ground)
+            (free and access.permission == OUTSIDE)
+            or decide_access(replace(access, reason=""), rules) == "allow"
+            for access in access_for_guarded_call(call, self._workdir)
         )
 
-    async def _end_by_rejection(self, turn: OpenCodeTurn, matter: AccessRequest) -> None:
-        """Before OpenCode hears of it, so that it does not ask its model what to do next."""
-        turn.rejected = matter
-        with anyio.move_on_after(sum(ABORT_AFTER)), suppress(ProtocolError):
-            await self._ask_to_stop()
+    async def _end_by_rejection(self, turn: OpenCodeTurn, access: AccessRequest) -> None:
+        """Stop the turn before OpenCode learns of the refusal and calls its model again."""
+        turn.rejected = access
+        with anyio.move_on_after(sum(ABORT_DELAYS_S)), suppress(ProtocolError):
+            await self._request_stop()
             await turn.done.wait()
 
     async def _wait_for_guard(self) -> None:
-        """Nothing is asked of a model whose tools would run without our word.
+        """Prompt no model whose tools would run unchecked.
 
-        A server that somebody else runs has no guard of ours: there, OpenCode's own rules hold.
+        A server that somebody else runs has no guard of ours; there OpenCode's own rules hold.
         """
         guard = self._guard
         if guard is None or guard.is_guarded(self.directory):
             return
         with suppress(ProtocolError):
-            await self._client.busy(
-                self.directory
-            )  # it opens a directory when it is asked about it
+            await self._client.busy(self.directory)  # any request makes it load the directory
         if not await guard.wait_until_loaded(self.directory):
             raise guard_missing(self.directory)
 
     async def hear_question(self, question: PendingQuestion) -> None:
-        """A question that the event stream brought; one of its own that is refused ends the turn."""
+        """Ask a question; refusing one of the session's own ends the turn."""
         turn = self._turn
         with suppress(ProtocolError):
             if turn is None or turn.cancelled:
                 await self._client.reply(question.id, "reject", self.directory)
                 return
             own = question.session == self.id
-            matter, reply = await self.questions.ask_by_event(question, turn.put)
+            access, reply = await self.questions.ask_by_event(question, turn.put)
             if reply.answer != "reject" and question.tool and self._guard is None:
-                self._second_look.allow(question.session, question.tool.call)
+                self._bypass_detector.allow(question.session, question.tool.call)
             if own and reply.answer == "reject" and not reply.message:
-                turn.rejected = matter
+                turn.rejected = access
 
-    @abstractmethod
     async def crash(self) -> WorkerCrashed:
         """How its process ended."""
+        return await self._server.crash()
 
     @abstractmethod
     async def close(self) -> None:
-        """Leave nothing running. A process that is gone has nothing to close."""
-
-    @property
-    @abstractmethod
-    def _pid(self) -> int | None: ...
+        """Leave nothing running; does nothing if the process is gone."""
 
     @abstractmethod
     async def _run_turn(self, turn: OpenCodeTurn, prompt: Prompt) -> None:
-        """Take the turn and close it; what went wrong is noted in it."""
+        """Take the turn and close it; a failure is kept in it."""
 
     @abstractmethod
-    async def _ask_to_stop(self) -> None: ...
+    async def _request_stop(self) -> None: ...
 
     @abstractmethod
     async def _end_of_turn(self, turn: OpenCodeTurn) -> TurnStopReason: ...
 
-    async def _remember(self, earlier: "BaseSession | None") -> None:
-        """What it was told, asked, granted and billed for before."""
+    async def restore(self, earlier: "BaseSession | None") -> None:
+        """Take over what the session was prompted, granted and billed before."""
         self._last_prompt = await self._client.last_prompt(self.id)
         if self._last_prompt:
             self._instructions = ()
         if earlier:
-            self.questions = earlier.questions.moved_to(self._client)
+            self.questions = earlier.questions
+            self.questions.move_to(self._client)
         if self.spending and earlier and earlier.spending:
-            self.spending = earlier.spending.moved_to(self._client)
+            self.spending = earlier.spending
+            self.spending.move_to(self._client)
         elif self.spending:
             await self.spending.skip_earlier()
 
+    @property
+    def _model(self) -> str:
+        return self._spec.provider.opencode_model
+
+    async def _withdraw_questions(self, turn: OpenCodeTurn) -> None:
+        """The process is gone, and with it whoever asked."""
+        for name in self.questions.withdraw():
+            await turn.put(PermissionWithdrawn(id=name, reason=PROCESS_ENDED))
+
     def _attached(self, prompt: Prompt) -> Sequence[Path]:
-        """The prompt's files; the first prompt brings what the project tells every agent."""
+        """The prompt's files; before the first ones, the project's instructions for agents."""
         paths = (*self._instructions, *(self._spec.cwd / file for file in prompt.files))
         self._instructions = ()
         return paths
@@ -552,38 +565,30 @@ class BaseSession(ABC):
     async def _report_retry(self, activity: SessionActivity) -> None:
         if self._turn:
             wait = max(0.0, activity.next / 1000 - time.time())
-            what = f"attempt {activity.attempt} failed: {activity.message}"
-            await self._turn.put(Noticed(text=f"{what}; the next in {wait:.0f} s"))
+            failure = f"attempt {activity.attempt} failed: {activity.message}"
+            await self._turn.put(Noticed(text=f"{failure}; the next in {wait:.0f} s"))
 
-    def _check_rejected(self, turn: OpenCodeTurn) -> None:
-        if turn.rejected:
-            tool, what = turn.rejected.permission, _request_text(turn.rejected)
-            raise PermissionDenied(f"permission {tool!r} was refused for {what!r}: the turn ended")
-
-    def _check(self, turn: OpenCodeTurn) -> None:
-        """Is what the turn brought something that it can end with?"""
-        self._check_rejected(turn)
+    def _check_output(self, turn: OpenCodeTurn) -> None:
+        """Raises an error if the turn brought nothing that it could end with."""
+        turn.check_rejected()
         if not turn.has_output:
-            model = self._spec.provider.opencode_model
-            raise NothingSaid(f"{model} ended its turn without a word and without a tool call")
+            raise NothingSaid(
+                f"{self._model} ended its turn without a word and without a tool call"
+            )
 
 
 def guard_missing(directory: str) -> WorkerError:
-    """Why nothing was asked of a model there."""
+    """Why no model was prompted there."""
     return WorkerError(
         f"OpenCode did not load go-ent's guard in {directory!r}, so its tools would run "
-        "unasked; check that this version of OpenCode loads plugins (`go-ent doctor`)"
+        "unchecked; check that this version of OpenCode loads plugins (`go-ent doctor`)"
     )
 
 
-def refusal_verdict(matter: AccessRequest, by: str, words: str = "") -> GuardVerdict:
-    """What the model is told; with words of the user's, what to do instead."""
-    said = f" The user says: {words}" if words else ""
+def refusal_verdict(access: AccessRequest, by: str, words: str = "") -> GuardVerdict:
+    """The refusal, with the user's words on what to do instead, as the model reads it."""
+    advice = f" The user says: {words}" if words else ""
     return GuardVerdict(
         allow=False,
-        message=f"Permission {matter.permission!r} was refused {by} for {_request_text(matter)!r}.{said}",
+        message=f"Permission {access.permission!r} was refused {by} for {request_text(access)!r}.{advice}",
     )
-
-
-def _request_text(matter: AccessRequest) -> str:
-    return ", ".join(matter.patterns) or next(iter(matter.detail.splitlines()), "*")

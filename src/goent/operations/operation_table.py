@@ -1,17 +1,15 @@
 """Defines everything a client can call by name: one table for MCP, the socket and the CLI."""
 
-import re
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal, TypeVar, get_args, get_origin
+from typing import Final, TypeVar
 
 import anyio
 import msgspec
 from msgspec.structs import replace
 
-from goent.config.settings_tree import describe_validation_error
 from goent.domain.errors import RequestError
 from goent.domain.evaluation_messages import (
     EvalCompareRequest,
@@ -21,6 +19,7 @@ from goent.domain.evaluation_messages import (
     EvalStatusRequest,
     Evaluations,
 )
+from goent.domain.input_mistakes import ARGUMENTS, explain_mistake
 from goent.domain.replies import (
     AnswerReply,
     CancelReply,
@@ -95,10 +94,6 @@ MESSAGE_NOT_PASSED: Final = (
     "open: if the rejection ends its turn, the next worker_prompt includes the message; if not, "
     "say it there"
 )
-BAD_CHOICE: Final = re.compile(
-    r"Invalid enum value (?P<value>.+) - at `\$\.(?P<field>\w+)`", re.DOTALL
-)
-UNKNOWN_FIELD: Final = re.compile(r"Object contains unknown field `(?P<field>.+)`$", re.DOTALL)
 RECENT_WORKERS: Final = 3  # of the project; the next task will probably run like these
 OPENCODE_METHOD: Final[Method] = "acp"
 
@@ -180,8 +175,8 @@ class Operations:
             try:
                 asked = msgspec.convert(arguments, request, strict=False)
             except msgspec.ValidationError as error:
-                why = explain_bad_argument(error, request, arguments)
-                raise RequestError(f"{name}: {why}") from None
+                mistake = explain_mistake(error, arguments, request, ARGUMENTS)
+                raise RequestError(f"{name}: {mistake}") from None
             await self._queries.recall(asked)
             if self._head_start and caller.name == "mcp":
                 self._head_start.on_request(name, asked)
@@ -393,28 +388,6 @@ class Operations:
 
 def _by_name(*operations: Operation) -> Mapping[str, Operation]:
     return {operation.name: operation for operation in operations}
-
-
-def explain_bad_argument(
-    error: msgspec.ValidationError, request: type[msgspec.Struct], arguments: object
-) -> str:
-    """Which argument is wrong and why, with the possible values or names."""
-    message = str(error)
-    fields = {field.name: field.type for field in msgspec.structs.fields(request)}
-    if (found := BAD_CHOICE.match(message)) and found["field"] in fields:
-        choices = ", ".join(_choices(fields[found["field"]]))
-        return f"{found['field']}: {found['value']} is none of {choices}"
-    if found := UNKNOWN_FIELD.match(message):
-        return f"there is no argument {found['field']!r}, only {', '.join(fields)}"
-    path, why = describe_validation_error(error, arguments)
-    return f"{path.lstrip('.')}: {why}" if path else why
-
-
-def _choices(kind: object) -> list[str]:
-    """The values of a choice, in the order of their definition."""
-    if get_origin(kind) is Literal:
-        return [str(value) for value in get_args(kind)]
-    return [choice for part in get_args(kind) for choice in _choices(part)]
 
 
 class HeadStart:

@@ -1,23 +1,16 @@
-"""Starts processes that cannot outlive us: supervised children, and commands run to their end.
+"""Starts processes that cannot outlive go-ent: supervised children, and commands run to their end.
 
-A worker is a tree: `opencode` starts shells in sessions of their own, shells start servers. So whoever
-still carries the child's mark is told to end, session leader or not, and so is who lost the mark but is
-still in the child's group: SIGTERM, then SIGKILL.
-
-When the context closes it is told by the end of its input; whoever still carries its mark then is
-brought down, see `trees`. Every wait is bounded and shielded from cancellation.
-
-Some programs end with their input, as agents over a pipe do. A server reads none, and most commands do not
-either, so they would outlive a go-ent that was killed, until the next one sweeps. A shell stands guard beside
-them: its own input ends with us, and then it ends whoever carries the mark, or any mark of ours.
+A worker is a tree: `opencode` starts shells in sessions of their own, shells start servers. When the
+context of a child closes, its input is closed first. Every process that still carries its mark, and
+every process in its group, then gets SIGTERM, and after a grace period SIGKILL. Every wait is bounded
+and shielded from cancellation.
 """
 
 import asyncio
 import os
-import re
 import signal
 import subprocess
-from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Generator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -28,10 +21,7 @@ from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 from anyio.lowlevel import checkpoint
 
 from goent.domain.errors import WorkerCrashed
-from goent.domain.sandbox_port import CommandSandbox
-from goent.domain.settings import LimitSettings
-from goent.domain.types import Check, Value
-from goent.domain.verification import is_blank
+from goent.domain.types import Value
 from goent.proc import process_table
 from goent.proc.process_table import (
     POLL_S,
@@ -44,7 +34,6 @@ from goent.proc.process_table import (
     send_signal,
 )
 from goent.proc.programs import locate_command, start_failure_message
-from goent.system.process_protection import MARK_VARIABLE
 
 CHUNK = 256 * 1024
 
@@ -98,11 +87,11 @@ class PipeTail:
             self.ended.set()
 
 
-FIRST_POLL_S = 0.004  # seconds until we look for the first time whether a child has ended
+FIRST_POLL_S = 0.004  # before the first check whether a child has ended
 
 
 class ChildProcess(Protocol):
-    """A process of ours. `before`: who was there (`table.present`) before it was."""
+    """A process started by go-ent. `earlier_processes` were present before it was started."""
 
     @property
     def pid(self) -> int: ...
@@ -112,7 +101,7 @@ class ChildProcess(Protocol):
 
     @property
     def inner_mark(self) -> str:
-        """The mark of its sandbox, which it cannot shed; empty without one."""
+        """The mark of its sandbox, which it cannot remove; empty without one."""
         ...
 
     @property
@@ -132,7 +121,7 @@ async def wait_for_exit(child: ChildProcess) -> int:
 
 
 async def end_tree(child: ChildProcess, grace: float) -> None:
-    """`grace` seconds between one way of asking and the next."""
+    """End the child and everything it started; `grace` seconds pass between SIGTERM and SIGKILL."""
     for ask in (signal.SIGTERM, signal.SIGKILL):
         with anyio.move_on_after(grace):
             await _signal_until_gone(child, ask)
@@ -140,20 +129,20 @@ async def end_tree(child: ChildProcess, grace: float) -> None:
 
 
 async def _signal_until_gone(child: ChildProcess, ask: signal.Signals) -> None:
-    told: set[int] = set()
+    signalled: set[int] = set()
     send_group_signal(child.pid, ask)
     while (living := _known_living(child)) != set():
-        for pid in (living or set()) - told:
+        for pid in (living or set()) - signalled:
             send_signal(pid, ask)
-        # SIGKILL is repeated: who forked in the last moment left a child that was not told.
-        told = set() if ask is signal.SIGKILL else living or told
+        # SIGKILL is repeated: a process that forked at the last moment left a child without a signal.
+        signalled = set() if ask is signal.SIGKILL else living or signalled
         await anyio.sleep(POLL_S)
 
 
 def _known_living(child: ChildProcess) -> set[int] | None:
-    """None if nobody can say, as for want of descriptors."""
+    """The processes to end; None if that is unknown, for lack of descriptors."""
     try:
-        # Who forked and ended while we read the table left a child that was not in it: look twice.
+        # A process that forked and ended during the first look left a child that was not seen.
         return _living_processes(child) or _living_processes(child)
     except OSError:
         return None
@@ -167,8 +156,8 @@ def _living_processes(child: ChildProcess) -> set[int]:
     return own | set(marked_processes(child.mark, but=child.earlier_processes)) | set(inner)
 
 
-GRACE_S = 2.0  # seconds between one way of asking and the next
-DRAIN_S = 0.5  # for the last output, should somebody hold the pipe open whom no mark finds
+GRACE_S = 2.0  # between the end of input, SIGTERM and SIGKILL
+DRAIN_S = 0.5  # for the last output, if an unmarked process holds the pipe open
 STDERR_KEPT = 16 * 1024
 
 
@@ -203,13 +192,13 @@ class SupervisedProcess:
 
     @property
     def stderr(self) -> str:
-        """The last words on standard error, so far."""
+        """The end of standard error, so far."""
         return self._stderr.text.strip()
 
     async def wait(self) -> int:
         """The exit code, once there is one."""
         # asyncio's own wait() returns only when every pipe is closed, and a grandchild can hold
-        # one open; the return code itself is set at once.
+        # one open; the return code itself is set immediately.
         return await wait_for_exit(self)
 
 
@@ -225,7 +214,7 @@ async def supervised(
 ) -> AsyncGenerator[SupervisedProcess]:
     """Leaving the context leaves no process behind, however it is left.
 
-    `inner_mark` is that of its sandbox, by which a process is found that cleared its environment.
+    `inner_mark` is that of its sandbox: it also finds processes that cleared their environment.
     """
     with PipeTail(STDERR_KEPT) as stderr:
         before = process_table.present_processes()
@@ -245,7 +234,7 @@ async def _start_supervised(
 ) -> Process:
     process: Process | None = None
     try:
-        with anyio.CancelScope(shield=True):  # a child half started would be nobody's
+        with anyio.CancelScope(shield=True):  # a child started halfway would have no owner
             process = await anyio.open_process(
                 locate_command(command, env),
                 cwd=cwd,
@@ -267,12 +256,12 @@ async def _close_child(child: SupervisedProcess, grace: float) -> None:
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
         await child.stdin.aclose()
     with anyio.move_on_after(grace):
-        await child.wait()  # only the child heard the end of its input
+        await child.wait()  # only the child itself sees the end of its input
     await end_tree(child, grace)
 
 
 class ChildOutput(ByteReceiveStream):
-    """What a child says. It stays open until the child is gone, whoever closes it before."""
+    """A child's standard output. The pipe stays open until the child is gone."""
 
     def __init__(self, stream: ByteReceiveStream) -> None:
         self._stream = stream
@@ -288,69 +277,20 @@ class ChildOutput(ByteReceiveStream):
         await checkpoint()
 
     async def drain(self) -> None:
-        """Read what nobody did: asyncio sees the end of a pipe, and lets go of it, only then."""
+        """Read the rest: only then does asyncio see the end of the pipe and release it."""
         with anyio.move_on_after(DRAIN_S), suppress(anyio.EndOfStream, anyio.BrokenResourceError):
             while True:
                 await self._stream.receive()
         await self._stream.aclose()
 
 
-GUARD_OWNER = "guard"
-# A line means that all is well; the end of the input without one, that we are dead. Who is in the
-# middle of exec has no environment for a moment, so all are looked at again. Who is closed to others
-# has its mark among its arguments.
-_GUARD_SCRIPT = r"""
-trap '' HUP INT TERM
-if read -r _; then exit; fi
-trap - HUP INT TERM
-for ask in TERM KILL KILL KILL; do
-  for folder in /proc/[0-9]*; do
-    { tr '\0' '\n' <"$folder/environ" | grep -Eq "^$1=(.* )?$2( |\$)" ||
-      tr '\0' '\n' <"$folder/cmdline" | grep -Eq "^-X$1=(.* )?$2( |\$)"
-    } && kill -$ask "${folder#/proc/}"
-  done
-  sleep 1
-done 2>/dev/null
-"""
-
-
-@asynccontextmanager
-async def guarded(mark: str) -> AsyncGenerator[None]:
-    """Enter before the process is started, leave when it is gone. Where there is no /proc it guards nothing."""
-    async with _guard(re.escape(mark), new_mark(mark.rpartition("/")[0])):
-        yield
-
-
-@asynccontextmanager
-async def all_guarded(owner: str) -> AsyncGenerator[None]:
-    """The same for whatever has a mark of this owner: one guard, however many there are."""
-    # Its own mark is of another owner: it must not end itself.
-    async with _guard(f"{re.escape(owner)}/[0-9]+", new_mark(new_owner(GUARD_OWNER))):
-        yield
-
-
-@asynccontextmanager
-async def _guard(marks: str, own: str) -> AsyncGenerator[None]:
-    command = ["/bin/sh", "-c", _GUARD_SCRIPT, "guard", MARK_VARIABLE, marks]
-    env = {"PATH": "/usr/bin:/bin"}
-    async with supervised(command, cwd=Path("/"), env=env, mark=own) as guard:
-        try:
-            yield
-        finally:
-            with (
-                anyio.CancelScope(shield=True),
-                suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError),
-            ):
-                await guard.stdin.send(b"well\n")
-
-
-COMMAND_OWNER = "command"  # whose marks these processes carry
-PIPE_BYTES = 32 * 1024  # bytes that surely fit into a pipe that nobody reads
+COMMAND_OWNER = "command"  # of the marks of these processes
+PIPE_BYTES = 32 * 1024  # fit into a pipe that nobody reads
 MAX_OUTPUT = 1024 * 1024
 
 
 class CompletedCommand(Value, frozen=True, kw_only=True):
-    """`exit` is None if the command did not end in time; the texts are the last of what it said."""
+    """How a command ended. `exit` is None if it did not end in time; the texts may be cut at the start."""
 
     exit: int | None
     output: str
@@ -367,11 +307,9 @@ async def run_command(  # noqa: PLR0913 (how a command is run)
     max_output: int = MAX_OUTPUT,
     inner_mark: str = "",
 ) -> CompletedCommand:
-    """Run to the end or to the time limit; what the command left running ends with it.
+    """Run to the end or to the time limit, then end whatever the command left running.
 
-    `inner_mark` is that of its sandbox, see `supervised`.
-
-    Raises `WorkerCrashed` if it cannot be started.
+    `inner_mark` is that of its sandbox, see `supervised`. Raises `WorkerCrashed` if it cannot be started.
     """
     code: int | None = None
     with ExitStack() as stack:
@@ -393,7 +331,7 @@ async def run_command(  # noqa: PLR0913 (how a command is run)
 
 
 class _CommandChild:
-    """The port `Child`: asked now and then whether it has ended, so it needs no task and no thread."""
+    """A `ChildProcess` that is polled, so it needs neither a task nor a thread."""
 
     def __init__(
         self, process: "subprocess.Popen[bytes]", mark: str, before: Collection[int]
@@ -420,12 +358,12 @@ def _start_command(
     try:
         mark = new_mark(new_owner(COMMAND_OWNER))
         before = process_table.present_processes()
-        with _stdin_source(stdin) as told:
+        with _stdin_source(stdin) as source:
             process = subprocess.Popen(
                 locate_command(command, env),
                 cwd=cwd,
                 env=marked_environment(env, mark),
-                stdin=told,
+                stdin=source,
                 stdout=output.writer,
                 stderr=errors.writer,
                 start_new_session=True,
@@ -446,7 +384,7 @@ def _errors_as_crash(command: Sequence[str], cwd: Path) -> Generator[None]:
 
 @contextmanager
 def _stdin_source(data: bytes) -> Generator[BinaryIO | int]:
-    """Whole before the command begins: nobody has to feed it, and one that does not read it troubles nobody."""
+    """Standard input, complete before the command starts: nothing has to feed it."""
     if not data:
         yield subprocess.DEVNULL
         return
@@ -461,53 +399,3 @@ def _stdin_source(data: bytes) -> Generator[BinaryIO | int]:
         file.write(data)
         file.seek(0)
         yield file
-
-
-VERIFY_TIMEOUT_S = LimitSettings().verify_s
-TAIL_CHARS = 4000
-NOT_FOUND_EXIT = 127  # as a shell says of a command that there is none
-EMPTY_COMMAND_REASON = (
-    "its variables are empty here, so it would check nothing and always pass: set them"
-)
-_VARIABLE = re.compile(r"\$(?P<brace>\{)?(?P<name>[A-Za-z_]\w*)(?(brace)\})", re.ASCII)
-
-
-class ShellVerifier:
-    """Runs verify commands by `sh -c`, one after the other, all of them.
-
-    `environ` gives their environment; whoever passes it has taken the keys out. They run inside the
-    `sandbox`, confined to the checkout that they check. A command that has not ended within `time_limit` seconds is ended, and so is what it left behind.
-    """
-
-    def __init__(
-        self,
-        environ: Callable[[], Mapping[str, str]],
-        sandbox: CommandSandbox,
-        *,
-        time_limit: Callable[[], float] = lambda: VERIFY_TIMEOUT_S,
-    ) -> None:
-        self._environ = environ
-        self._sandbox = sandbox
-        self._time_limit = time_limit
-
-    async def verify(self, commands: Sequence[str], cwd: Path) -> tuple[Check, ...]:
-        return tuple([await self._check(command, cwd) for command in commands])
-
-    async def _check(self, command: str, cwd: Path) -> Check:
-        limit, environ = self._time_limit(), self._environ()
-        if is_blank(_VARIABLE.sub(lambda found: environ.get(found["name"], ""), command)):
-            return Check(command=command, exit=NOT_FOUND_EXIT, tail=EMPTY_COMMAND_REASON)
-        words = ["sh", "-c", f"exec 2>&1\n{command}"]
-        async with self._sandbox.command(words, cwd=cwd, env=environ) as start:
-            done = await run_command(
-                start.command,
-                cwd=cwd,
-                env=start.env,
-                timeout=limit,
-                max_output=TAIL_CHARS,
-                inner_mark=start.mark,
-            )
-        late = f"\nstill running after {limit:g} s: ended" if done.exit is None else ""
-        said = (done.output + late or done.errors).strip()
-        hint = start.explain(said) if done.exit else ""
-        return Check(command=command, exit=done.exit, tail=f"{said}\n{hint}".strip())

@@ -1,14 +1,14 @@
-"""Looks into the system's process table, and finds the processes that carry our marks.
+"""Reads the system's process table, and finds the processes that carry go-ent's marks.
 
-A process we start carries `GOENT_PROC=<owner>/<n>` in its environment, and whatever it starts
-inherits that, also what moved to a session of its own. The owner names a go-ent by pid and start
-time, so that any other go-ent can tell whether it still lives. A go-ent that is itself somebody's
-marked process puts its own mark behind the inherited one, separated by a space: whoever brings
-the outer one down finds the inner ones too. A process may clear its environment; one in a sandbox with
-mounts of its own is known by the name of a folder that is mounted for it as well.
+A process that go-ent starts carries `GOENT_PROC=<owner>/<n>` in its environment, and everything it starts
+inherits that, also in a session of its own. The owner names a go-ent by pid and start time, so that any
+other go-ent can tell whether it is alive. A go-ent that is itself a marked process appends its own marks
+to the inherited one, separated by a space, so ending the outer process finds the inner ones too. A process
+may clear its environment; in a sandbox with mounts of its own it is found by the name of a folder that is
+mounted for it.
 
-A go-ent closes itself to other processes, and nobody can read its environment then. So one that we
-start carries its mark among its arguments as well.
+A go-ent closes its environment to other processes, so one that go-ent starts carries its mark among its
+arguments as well.
 """
 
 import errno
@@ -25,32 +25,28 @@ from goent.system.process_protection import MARK_OPTION, MARK_VARIABLE
 
 PROC = Path("/proc")
 CHUNK = 64 * 1024
-VANISHING_INODE = 1  # the kernel's number for whoever ends while the table is read
+VANISHING_INODE = 1  # the kernel's number for a process that ends while the table is read
 DEAD_STATES = frozenset({"Z", "X", "x"})
 EXEC_CHECKS = (
-    100  # at a process in the middle of exec, which takes less than that, also on a busy machine
+    100  # of a process in the middle of exec, which is faster than that on a busy machine too
 )
-EXEC_CHECK_S = 0.001  # seconds between them
-SURE_CHECKS = 5  # looks at one that has arguments
-OUT_OF_DESCRIPTORS = (
-    errno.EMFILE,
-    errno.ENFILE,
-)  # they say nothing of the process that was looked at
+EXEC_CHECK_S = 0.001  # between two of them
+SURE_CHECKS = 5  # of a process that has arguments but no environment
+OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)  # errors that are not the process's
 
 if sys.platform == "linux":
 
     def present_processes() -> frozenset[int]:
-        """Who is there now, each by a number that no later process has."""
+        """The processes that exist now, by inode numbers that no later process gets."""
         with os.scandir(PROC) as entries:
             found = {entry.inode() for entry in entries}
         return frozenset(found - {VANISHING_INODE})
 
     def environments(needle: str, *, but: Collection[int] = ()) -> Iterator[tuple[int, list[str]]]:
-        """The environment each living process was started with, where it holds the needle.
+        """The initial environment of each living process, where it contains the needle.
 
-        A zombie's is empty. Of a process of ours that we may not look into, it is what its interpreter
-        was told by `-X`: anybody can read arguments. Who was `present` at some time before can be left
-        out: reading all of them is most of what ending one costs.
+        For a closed process of this user, the values of its `-X` options stand in for it: anybody can read
+        arguments. `but` are processes to leave out: reading all is most of the cost of ending one.
         """
         wanted = needle.encode()
         with os.scandir(PROC) as entries:
@@ -60,9 +56,9 @@ if sys.platform == "linux":
                 yield int(name), os.fsdecode(environ).split("\0")
 
     def mounts(needle: str, *, but: Collection[int] = ()) -> Iterator[tuple[int, str]]:
-        """What the needle begins on a line of each process's own mounts, if it has mounts of its own.
+        """Of each process with mounts of its own, the name in them that begins with the needle.
 
-        Unlike an environment, a process cannot clear them.
+        Unlike its environment, a process cannot clear its mounts.
         """
         ours = os.readlink("/proc/self/ns/mnt")  # noqa: PTH115 (for each of very many)
         with os.scandir(PROC) as entries:
@@ -84,10 +80,10 @@ if sys.platform == "linux":
                     break
 
     def _environ(pid: int) -> bytes:
-        """Empty if there is none, or none for us. Raises `OSError` for want of descriptors.
+        """A process's environment; empty if it has none or is not readable.
 
-        Whoever is just becoming another program has none for a moment, and no arguments either. So who has
-        arguments alone is believed only after several looks: between two of them it may have begun again.
+        In the middle of exec a process has neither environment nor arguments for a moment. So arguments
+        without an environment count only after several looks. Raises `OSError` for lack of descriptors.
         """
         seen = 0
         try:
@@ -99,9 +95,7 @@ if sys.platform == "linux":
                     if seen == SURE_CHECKS:
                         break
                 else:
-                    Path(
-                        f"/proc/{pid}/exe"
-                    ).readlink()  # fails for zombies and threads of the kernel
+                    Path(f"/proc/{pid}/exe").readlink()  # fails for zombies and kernel threads
                     time.sleep(EXEC_CHECK_S)
         except PermissionError:
             return _options(pid)
@@ -111,7 +105,7 @@ if sys.platform == "linux":
         return b""
 
     def _options(pid: int) -> bytes:
-        """The values of `-X` among the arguments of a process of ours, as if they were its environment."""
+        """The values of the `-X` options of a process of this user, in the form of an environment."""
         try:
             if os.stat(f"/proc/{pid}").st_uid != os.geteuid():  # noqa: PTH116 (for each of very many)
                 return b""
@@ -123,7 +117,7 @@ if sys.platform == "linux":
         return b"\0".join(word.removeprefix(b"-X") for word in words if word.startswith(b"-X"))
 
     def _read_file(path: str) -> bytes:
-        """Of a file that has no size."""
+        """Read a file whose size is unknown."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             content = os.read(descriptor, CHUNK)
@@ -134,9 +128,9 @@ if sys.platform == "linux":
             os.close(descriptor)
 
     def start_time(pid: int) -> str | None:
-        """When the process started, as the kernel counts; None if it does not live.
+        """When the process started, in the kernel's ticks; None if it is not alive.
 
-        Raises `OSError` if that cannot be told, as for want of descriptors.
+        Raises `OSError` if that is unknown, for lack of descriptors.
         """
         try:
             stat = os.fsdecode(_read_file(f"/proc/{pid}/stat"))
@@ -149,7 +143,7 @@ if sys.platform == "linux":
         return None if state in DEAD_STATES else fields[18]
 
     def _is_hidden(pid: int) -> bool:
-        """Whether it lives all the same: with `hidepid`, /proc does not show who is closed to us."""
+        """Whether it is alive but not shown: with `hidepid`, /proc hides processes closed to this user."""
         try:
             os.kill(pid, 0)
         except OSError:
@@ -161,7 +155,7 @@ if sys.platform == "linux":
         with suppress(OSError):
             try:
                 ours, its = (Path(PROC, who, "ns/pid").stat().st_ino for who in ("self", str(pid)))
-            except PermissionError:  # of a process that is closed to us, how deep it is nested
+            except PermissionError:  # closed to this user, but its nesting depth is readable
                 ours, its = (_depth(Path(PROC, who, "status")) for who in ("self", str(pid)))
             return ours == its
         return False
@@ -173,21 +167,20 @@ if sys.platform == "linux":
         return 0
 
 else:
+    import psutil
 
     def mounts(needle: str, *, but: Collection[int] = ()) -> Iterator[tuple[int, str]]:
-        """Nobody has mounts of its own."""
+        """No process has mounts of its own."""
         del needle, but
         yield from ()
 
     def present_processes() -> frozenset[int]:
-        """Nobody has such a number."""
+        """There are no inode numbers."""
         return frozenset()
 
     def environments(needle: str, *, but: Collection[int] = ()) -> Iterator[tuple[int, list[str]]]:
-        """The environment of each living process that we may look into."""
+        """The environment of each living process of which it is readable."""
         del but
-        import psutil  # noqa: PLC0415 (only where there is no /proc)
-
         for process in psutil.process_iter():
             with suppress(psutil.Error, OSError):
                 if process.status() != psutil.STATUS_ZOMBIE:
@@ -196,12 +189,10 @@ else:
                         yield process.pid, environ
 
     def start_time(pid: int) -> str | None:
-        """When the process started, in milliseconds; None if it does not live.
+        """When the process started, in milliseconds; None if it is not alive.
 
-        Raises `OSError` if that cannot be told.
+        Raises `OSError` if that is unknown.
         """
-        import psutil  # noqa: PLC0415 (only where there is no /proc)
-
         try:
             process = psutil.Process(pid)
             if process.status() == psutil.STATUS_ZOMBIE:
@@ -210,15 +201,15 @@ else:
         except psutil.NoSuchProcess:
             return None
         except psutil.Error as error:
-            raise OSError(f"when process {pid} started cannot be told: {error}") from error
+            raise OSError(f"the start time of process {pid} is unknown: {error}") from error
 
     def in_our_namespace(pid: int) -> bool:
-        """There are no others."""
+        """There are no other namespaces."""
         return pid > 0
 
 
 def is_alive(pid: int, since: str | None = None) -> bool:
-    """Whether the process lives, the one that started then. Of one that cannot be told, yes."""
+    """Whether the process that started at that time is alive; True if that is unknown."""
     try:
         found = start_time(pid)
     except OSError:
@@ -232,28 +223,28 @@ _numbers = count(1)
 
 
 def new_owner(key: str) -> str:
-    """The name under which this go-ent marks its processes; `key` says for which project."""
+    """The owner in the marks of this go-ent's processes; `key` is the project's."""
     pid = os.getpid()
     return f"{key}.{pid}.{start_time(pid)}"
 
 
 def is_owner_alive(owner: str) -> bool:
-    """Whether the go-ent of that name is still there."""
+    """Whether the go-ent of that name is still alive."""
     return not _is_owner_dead(owner, None)
 
 
 def new_mark(owner: str) -> str:
-    """A mark that no other process of this owner has."""
+    """A mark that is unique for this owner."""
     return f"{owner}/{next(_numbers)}"
 
 
 def marked_environment(env: Mapping[str, str], mark: str) -> dict[str, str]:
-    """The environment of a process of ours, behind the mark that we carry ourselves."""
+    """The environment with the mark, behind the mark that this process carries itself."""
     return {**env, MARK_VARIABLE: _nested_mark(mark)}
 
 
 def marked_command(command: Sequence[str], mark: str) -> tuple[str, ...]:
-    """The command; if it is a go-ent, its interpreter is given the mark as an option of no effect."""
+    """The command; if it starts a go-ent, with the mark as an interpreter option without effect."""
     words = tuple(command)
     for at, pair in enumerate(pairwise(words)):
         if pair == ("-m", "goent") and sys.executable in words[:at]:
@@ -267,9 +258,9 @@ def _nested_mark(mark: str) -> str:
 
 
 def marked_processes(prefix: str, *, but: Collection[int] = ()) -> Iterator[int]:
-    """Living processes that carry the mark, or any mark of that owner. Never ourselves.
+    """Living processes other than this one that carry the mark, or any mark of that owner.
 
-    `but`: who was there (`table.present`) before there was anybody with that mark.
+    `but` are processes that were present before there was one with that mark.
     """
     for pid, marks in _process_marks(but):
         if any(mark == prefix or mark.startswith(f"{prefix}/") for mark in marks):
@@ -277,17 +268,17 @@ def marked_processes(prefix: str, *, but: Collection[int] = ()) -> Iterator[int]
 
 
 def sweep_dead_owners(key: str | None = None, *, grace: float = 2.0) -> list[int]:
-    """End what dead go-ents left behind, of one project or of all; tells whom it ended."""
+    """End the processes that dead go-ents left behind, of one project or of all; returns their ids."""
     ended: set[int] = set()
     for ask in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + grace
-        told: set[int] = set()
+        signalled: set[int] = set()
         while orphans := set(_orphans(key)):
-            for pid in orphans - told:
+            for pid in orphans - signalled:
                 send_signal(pid, ask)
             ended |= orphans
-            # A killed process may have forked before it died: its child is told next round.
-            told = orphans if ask is signal.SIGTERM else set()
+            # A killed process may have forked before: its child gets the signal in the next round.
+            signalled = orphans if ask is signal.SIGTERM else set()
             if time.monotonic() > deadline:
                 break
             time.sleep(POLL_S)
@@ -295,13 +286,13 @@ def sweep_dead_owners(key: str | None = None, *, grace: float = 2.0) -> list[int
 
 
 def send_signal(pid: int, ask: signal.Signals) -> None:
-    """Signal one process; one that is gone, or not ours, is no trouble."""
+    """Signal one process, unless it is gone or another user's."""
     with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, ask)
 
 
 def send_group_signal(leader: int, ask: signal.Signals) -> None:
-    """Signal all of a group that we made; of one that is gone there is nobody."""
+    """Signal a process group, unless it is gone."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, ask)
 
@@ -331,5 +322,5 @@ def _process_marks(but: Collection[int] = ()) -> Iterator[tuple[int, list[str]]]
 
 
 def mount_name(mark: str) -> str:
-    """A folder that is mounted for a process, and so marks it, must be called this."""
+    """The name of a folder that marks the processes for which it is mounted."""
     return f"{MOUNT_PREFIX}{mark.replace('/', '~')}"

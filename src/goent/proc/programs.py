@@ -1,10 +1,8 @@
-"""Finds programs on the PATH, and runs those that are over in a moment.
+"""Finds programs on the PATH, and runs short ones.
 
-An empty or relative entry of the PATH means the folder that a process works in, and that is
-somebody's repository.
-
-For programs that start nothing that lives on, such as git: their group is enough to end them.
-What a worker or a user wrote runs by `run`, which sweeps.
+Empty and relative entries of the PATH are ignored: they mean the working directory, which is somebody's
+repository. Short programs, such as git, start nothing that outlives them, so their group is enough to end
+them; whatever a worker or a user wrote is run by `run_command`, which ends its whole tree.
 """
 
 import os
@@ -22,14 +20,14 @@ from goent.domain.types import Value
 
 
 def find_program(name: str, environ: Mapping[str, str]) -> str | None:
-    """Where it lies; None if there is none. A name with a slash in it is a path, and is not searched."""
+    """A program's path; None if there is none. A name with a slash is a path, and is not searched for."""
     if "/" in name:
         return shutil.which(name)
     return shutil.which(name, path=safe_path(environ.get("PATH", os.defpath)))
 
 
 def safe_path(path: str) -> str:
-    """The PATH without the entries that depend on where a process works."""
+    """The PATH without the entries that depend on the working directory."""
     return os.pathsep.join(each for each in path.split(os.pathsep) if each.startswith("/"))
 
 
@@ -47,7 +45,7 @@ def locate_command(
 ) -> tuple[str | bytes, ...]:
     """The command with its program's full path. Raises `FileNotFoundError` if there is none."""
     name = os.fsdecode(command[0])
-    if "/" in name or "\0" in name:  # what cannot be started, the system says best
+    if "/" in name or "\0" in name:  # the system explains best what cannot be started
         return tuple(command)
     found = find_program(name, environ)
     if found is None:
@@ -56,7 +54,7 @@ def locate_command(
 
 
 class ShortResult(Value, frozen=True, kw_only=True):
-    """`exit` is None if the command did not end in time."""
+    """How a short program ended; `exit` is None if it did not end in time."""
 
     exit: int | None
     output: bytes
@@ -71,7 +69,7 @@ async def run_short(
     timeout: float,  # noqa: ASYNC109 (running out of time is an outcome here, not an exception)
     stdin: bytes = b"",
 ) -> ShortResult:
-    """Run to the end or to the time limit. Cancelled, the command is ended too."""
+    """Run to the end, to the time limit or until cancelled; then the command is ended."""
     process = _start_short(command, cwd, env)
     late, read = True, False
 
@@ -88,7 +86,7 @@ async def run_short(
                 exit=process.returncode, output=output, errors=errors.decode(errors="replace")
             )
     finally:
-        if late:  # the thread that reads ends with the process
+        if late:  # the reading thread ends with the process
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             if not read:  # cancelled before a thread was free
@@ -114,7 +112,7 @@ def _start_short(
 
 
 def start_failure_message(command: Sequence[str | bytes], cwd: Path, error: Exception) -> str:
-    """Why, in words; a folder that is not there looks to the system like a program that is not."""
+    """Why a program did not start; the system reports a missing folder like a missing program."""
     gone = isinstance(error, FileNotFoundError) and not cwd.is_dir()
     why = "there is no such folder" if gone else getattr(error, "strerror", None) or error
     return f"cannot start {command[0]!r} in {str(cwd)!r}: {why}"

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from goent.domain.errors import GoentError
+from goent.domain.input_mistakes import ARGUMENTS, explain_undecodable
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -58,10 +59,11 @@ class ConnectionLost(GoentError):
 
 def decode_params(raw: Raw, kind: type[T]) -> T:
     """The parameters as a typed value; absent and `null` stand for an empty object."""
+    given = Raw(b"{}") if bytes(raw) in (b"", b"null") else raw
     try:
-        return msgspec.json.decode(b"{}" if bytes(raw) in (b"", b"null") else raw, type=kind)
+        return msgspec.json.decode(given, type=kind)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidParams(str(error)) from error
+        raise InvalidParams(explain_undecodable(error, given, kind, ARGUMENTS)) from error
 
 
 ABSENT = Raw()

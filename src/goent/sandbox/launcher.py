@@ -1,31 +1,30 @@
 r"""Starts a command inside a sandbox: namespaces, Landlock and seccomp, in that order.
 
-A program of its own, run with `python -I -S`: it confines itself, then becomes the command. It uses
-the standard library only, and as little of it as possible, because every command pays for its start.
+A separate program, run with `python -I -S`: it confines itself, then becomes the command. It uses only the
+standard library, and as little of it as possible, because its start delays every command.
 
     launcher.py [OPTION ...] -- PROGRAM [ARGUMENT ...]
 
     --namespaces        a private view of the file system, in namespaces of its own
     --nestable          no Landlock rules on files, which would forbid further mounts, so that
                         commands started inside can be confined again
-    --landlock          Landlock rules; without this and --namespaces, nothing is confined
+    --landlock          Landlock rules; without this or --namespaces, nothing is confined
     --write PATH        the command can write below it
     --write-tmpdir      the same for the folder in $TMPDIR
-    --read-only PATH    below a writable folder, but closed to writing; without --namespaces, nothing
-                        new can be made in the folders around it either
+    --read-only PATH    read-only, although below a writable folder; without --namespaces, nothing new can
+                        be created in the folders around it either
     --hide PATH         looks empty to the command; without --namespaces, only the names are visible
-    --keep PATH         stays visible although the folder that it is in is private or hidden
+    --keep PATH         stays visible although its folder is private or hidden
     --tmp PATH          what the command sees as /tmp, /var/tmp and /dev/shm; needs --namespaces
-    --read PATH         if given, the command can read only below such paths, and --keep says nothing
-    --network off       a network of its own that reaches nothing; where there are no namespaces,
-                        no network sockets at all
+    --read PATH         if given, the command can read only below such paths, and --keep has no effect
+    --network off       a private network that reaches nothing; without --namespaces, no network sockets
     --port N            TCP connections to this port only
-    --no-unix-sockets   the command cannot create Unix sockets: they lead to programs that are free
+    --no-unix-sockets   the command cannot create Unix sockets: they lead to unconfined programs
     --unset NAME        a variable that the command does not get
-    --only NAMES        the command gets these variables alone, separated by spaces
+    --only NAMES        the command gets only these variables, separated by spaces
     --quiet             no standard input; errors go where the output goes
-    --from-environment NAME   take further options from this variable, which the command does not
-                        get, each behind a \x1f; without it nothing is started
+    --from-environment NAME   read further options, separated by \x1f, from this variable, which the
+                        command does not get; if it is not set, nothing is started
 """
 
 import ctypes
@@ -55,10 +54,10 @@ _SETFCAP = 31
 
 TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 (replaced by a private folder)
 RUNTIME = ("/run", "/var/run")
-# Below /run: what programs need to find names and, on NixOS, to run at all.
+# Below /run: what programs need to resolve names and, on NixOS, to run at all.
 _RUNTIME_KEPT = ("current-system", "booted-system", "wrappers", "opengl-driver", "systemd/resolve")
 
-# Landlock's rights on files. What a kernel does not know is left out.
+# Landlock's rights on files. Those that the kernel does not know are left out.
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1, 2, 4, 8
 _CHANGE_DIR = sum(1 << bit for bit in range(4, 13))  # remove, and make every kind of file
 _REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
@@ -67,8 +66,11 @@ _SCOPES = 0b11  # abstract Unix sockets and signals of processes outside
 _PATH_RULE, _PORT_RULE = 1, 2
 
 
+_FLAGS = ("namespaces", "nestable", "landlock", "no-unix-sockets", "write-tmpdir", "quiet")
+
+
 class Failure(Exception):
-    """The command cannot be confined as asked, so it is not started."""
+    """The command cannot be confined as required, so it is not started."""
 
 
 class Options:
@@ -81,14 +83,7 @@ class Options:
         for word in rest:
             if word == "--":
                 break
-            if word in (
-                "--namespaces",
-                "--nestable",
-                "--landlock",
-                "--no-unix-sockets",
-                "--write-tmpdir",
-                "--quiet",
-            ):
+            if word[2:] in _FLAGS:
                 self.flags.add(word[2:])
             else:
                 self.lists.setdefault(word[2:], []).append(next(rest))
@@ -102,7 +97,7 @@ class Options:
 
 
 def landlock_abi() -> int:
-    """Landlock's version in this kernel; 0 if there is none."""
+    """The kernel's version of Landlock; 0 without it."""
     if not sys.platform.startswith("linux"):
         return 0
     return max(0, _SYS.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1))
@@ -143,7 +138,7 @@ def _add_from_environment(options: Options) -> None:
     if name is None:
         return
     if name not in os.environ:
-        raise Failure("nobody said which folder it works in")
+        raise Failure(f"{name} is not set, so its working folder is unknown")
     words = os.environ.pop(name)
     further = Options([*(words.split("\x1f") if words else ()), "--"])
     options.flags |= further.flags
@@ -168,7 +163,7 @@ def _environment(options: Options) -> dict[str, str]:
 
 
 def _change_folder(folder: str) -> None:
-    """The same path, as the new view has it."""
+    """Change to the same path in the new view of the file system."""
     try:
         os.chdir(folder)
     except OSError as error:
@@ -222,7 +217,7 @@ def _arrange(options: Options) -> None:
 
 
 def _unlisted(readable: list[str], folder: str = "/") -> list[str]:
-    """What is to be hidden so that only this can be read. Private folders hold nothing of others anyhow."""
+    """The paths to hide so that only `readable` can be read; private folders contain nothing of others."""
     found: list[str] = []
     private = (*TEMPORARY, *RUNTIME)
     for name in os.listdir(folder):
@@ -237,12 +232,12 @@ def _unlisted(readable: list[str], folder: str = "/") -> list[str]:
 
 
 def _cover(private: list[str], *, hidden: set[str], held: dict[str, int]) -> None:
-    """Hide what is to be hidden, and show again what is held of it, from the outside in."""
-    gone = dict.fromkeys(private, True)  # by folder: whether what was in it is out of sight
+    """Hide paths, and show those held open again, from the outermost inwards."""
+    gone = dict.fromkeys(private, True)  # by folder: whether its content is hidden
     for path in sorted(hidden | held.keys(), key=len):
         around = max((each for each in gone if _is_below(path, each)), key=len, default="")
         if path in hidden:
-            if os.path.lexists(path):  # else it is hidden with the folder around it
+            if os.path.lexists(path):  # otherwise it is hidden with the folder around it
                 _hide(path)
                 gone[path] = True
         elif gone.get(around):
@@ -253,7 +248,7 @@ def _cover(private: list[str], *, hidden: set[str], held: dict[str, int]) -> Non
 
 
 def _mount_private(tmp: str | None) -> list[str]:
-    """Replace the folders where other programs leave sockets and files; tells which."""
+    """Replace the folders where other programs leave sockets and files, and return them."""
     if tmp is None:
         return []
     temporary, runtime = _folders(TEMPORARY), _folders(RUNTIME)
@@ -276,7 +271,7 @@ def _mount_private(tmp: str | None) -> list[str]:
 
 
 def _mount_terminals() -> None:
-    """Its own, and none of the user's: those can be read and written by path."""
+    """Mount private terminals: the user's could be read and written by path."""
     if not os.path.isdir("/dev/pts"):
         return
     options = "newinstance,ptmxmode=0666,mode=620"
@@ -297,7 +292,7 @@ def _mount_held(descriptor: int, path: str) -> None:
     """Show again what was at the path before its folder was replaced."""
     source = f"/proc/self/fd/{descriptor}"
     if not os.path.lexists(path):
-        path = os.path.realpath(path)  # a link on the way may lead to what is covered by now
+        path = os.path.realpath(path)  # a link on the way may lead to a covered folder
         if os.path.isdir(source):
             os.makedirs(path, exist_ok=True)
         else:
@@ -314,7 +309,7 @@ def _hide(path: str) -> None:
 
 
 def _open_unmoved(path: str) -> int:
-    """Of a path without links. Whoever can write in a folder on the way may put a link there meanwhile."""
+    """Open a path that contained no links; a worker may have put one there meanwhile."""
     descriptor = _open(path)
     if os.readlink(f"/proc/self/fd/{descriptor}") != path:
         raise Failure(f"{path!r} has become a link, or lies behind one")
@@ -329,7 +324,7 @@ def _bind_to_itself(path: str) -> None:
 
 
 def _dotted(path: str, writable: list[str]) -> list[str]:
-    """The folders around a path from the first whose name begins with a dot, below what is writable."""
+    """The folders around a path inside a writable one, from the first whose name begins with a dot."""
     top = max((each for each in writable if _is_below(path, each)), key=len, default=path)
     names = path[len(top) :].strip("/").split("/")[:-1]
     first = next((at for at, name in enumerate(names) if name.startswith(".")), len(names))
@@ -362,7 +357,7 @@ def _set_writable(mounted: int) -> None:
 
 
 def _set_attributes(mounted: int, attributes: _MountAttributes, *, recursive: bool) -> None:
-    """Of what is mounted where the descriptor was opened; closes it."""
+    """Change the attributes of the mount at the descriptor, and close it."""
     path = os.readlink(f"/proc/self/fd/{mounted}")
     result = _SYS.syscall(
         _MOUNT_SETATTR,
@@ -377,7 +372,7 @@ def _set_attributes(mounted: int, attributes: _MountAttributes, *, recursive: bo
 
 
 def _outermost(paths: list[str]) -> list[str]:
-    """Without those that lie below others: one mount is enough for both."""
+    """The paths that are not below others: one mount is enough for both."""
     found: list[str] = []
     for path in sorted(set(paths), key=len):
         if not any(_is_below(path, each) for each in found):
@@ -398,7 +393,7 @@ def _write(path: str, text: str) -> None:
 
 
 def _raise_loopback() -> None:
-    """A new network has a loopback device, but switched off."""
+    """Switch on the loopback device of the new network."""
     import fcntl  # noqa: PLC0415 (only without a network)
     import socket  # noqa: PLC0415 (the same)
 
@@ -413,17 +408,17 @@ def _raise_loopback() -> None:
 
 
 def _give_up_privileges(flags: set[str]) -> None:
-    """No program started from here gains a right, and nobody is root inside."""
+    """Prevent programs from gaining rights, and from being root inside."""
     _checked(_SYS.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
     if "namespaces" not in flags:
         lost = {_SYS_ADMIN, _PERFMON}
     else:
-        # Without this one, root cannot be itself in a namespace inside the namespace.
+        # Without this capability, root cannot be itself in a nested namespace.
         is_root = "nestable" in flags and os.geteuid() == 0
         kept = {_SETFCAP} if is_root else set[int]()
         lost = set(range(_LAST_CAPABILITY + 1)) - kept
     for capability in lost:
-        _SYS.prctl(_CAPBSET_DROP, capability, 0, 0, 0)  # fails for one that the kernel lacks
+        _SYS.prctl(_CAPBSET_DROP, capability, 0, 0, 0)  # fails if the kernel lacks it
     if _SETFCAP in lost:
         _SYS.prctl(_SET_SECUREBITS, _NO_ROOT, 0, 0, 0)
         header = (ctypes.c_uint32 * 2)(0x20080522, 0)
@@ -439,6 +434,7 @@ class _Ruleset(ctypes.Structure):
 
 
 class _PathRule(ctypes.Structure):
+    _layout_ = "ms"  # what `_pack_` implies: Python 3.14 warns without it, older ones ignore it
     _pack_ = 1
     _fields_ = (("access", ctypes.c_uint64), ("folder", ctypes.c_int32))
 
@@ -501,14 +497,14 @@ def _allow_devices(ruleset: int, options: Options, access: int) -> None:
 
 
 def _hidden_by_landlock(options: Options) -> list[str]:
-    """What only Landlock can hide: mounts have not."""
+    """The paths that Landlock has to hide, without mounts."""
     if "namespaces" in options.flags:
         return []
     return [os.path.realpath(path) for path in options.all("hide") if os.path.lexists(path)]
 
 
 def _writable_by_landlock(options: Options, hidden: list[str]) -> list[str]:
-    """Mounts close what is to be read only; without them, what is around that is not open as a whole."""
+    """The writable paths; without mounts, folders around read-only paths are split into their entries."""
     writable = options.all("write")
     if "namespaces" in options.flags:
         return writable
@@ -516,7 +512,7 @@ def _writable_by_landlock(options: Options, hidden: list[str]) -> list[str]:
 
 
 def _apart(paths: list[str], closed: list[str]) -> list[str]:
-    """The paths; of one that has something closed in it, all that lies beside that."""
+    """The paths; for one that contains something closed, everything beside that."""
     found: list[str] = []
     for path in paths:
         inside = [each for each in closed if _is_below(each, path)]
@@ -532,9 +528,9 @@ def _kept_of(hidden: list[str], kept: list[str]) -> list[str]:
 
 
 def _beside(hidden: list[str], folder: str = "/") -> list[str]:
-    """All that is neither hidden nor around it: Landlock has no rules that take something away.
+    """Everything that is neither hidden nor around it: Landlock has no rules that deny.
 
-    Links are left out, for a rule would open what they lead to.
+    Links are left out, because a rule would open their targets.
     """
     try:
         names = os.listdir(folder)
@@ -558,7 +554,7 @@ def _allow(ruleset: int, path: str, access: int, opened: "Callable[[str], int]" 
     try:
         place = opened(path)
     except OSError:
-        return  # what is not there cannot be reached either
+        return  # a missing path needs no rule
     if not os.path.isdir(path):
         access &= _EXECUTE | _READ_FILE | _WRITE_FILE | _TRUNCATE
     rule = _PathRule(access, place)
@@ -572,7 +568,7 @@ def _allow(ruleset: int, path: str, access: int, opened: "Callable[[str], int]" 
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 _STREAM, _DGRAM, _TYPES = 1, 2, 0xF  # the rest of a type are flags
 _TCP = 6
-_FASTOPEN = 0x20000000  # a flag with which sending connects, past Landlock's rules on ports
+_FASTOPEN = 0x20000000  # a flag by which sending connects, bypassing Landlock's rules for ports
 # By machine: the audit architecture, and the numbers of socket(), socketpair(), sendto(), sendmsg()
 # and sendmmsg().
 _MACHINES = {
@@ -600,10 +596,10 @@ class _Program(ctypes.Structure):
 
 
 def _apply_seccomp(options: Options) -> None:
-    """Refuse sockets. io_uring could create and use them past this filter."""
+    """Refuse sockets, and io_uring, which could create and use them past this filter."""
     no_unix = "no-unix-sockets" in options.flags
     no_network = options.one("network") == "off"
-    tcp_alone = options.one("port") is not None  # of TCP Landlock knows the ports
+    tcp_alone = options.one("port") is not None  # Landlock checks the ports of TCP only
     if not (no_unix or no_network or tcp_alone):
         return
     machine = os.uname().machine
@@ -613,9 +609,7 @@ def _apply_seccomp(options: Options) -> None:
     sockets = [(_LOAD, 0, 0, _FIRST), (_EQUAL, 0, 1, _AF_UNIX), _REFUSED if no_unix else _ALLOWED]
     if no_network and "namespaces" not in options.flags:
         sockets += [_REFUSED]
-    elif (
-        no_network or tcp_alone
-    ):  # a namespace holds these; not, for one, those of a virtual machine
+    elif no_network or tcp_alone:  # a namespace confines these, but not those of virtual machines
         sockets += [(_EQUAL, 0, 1, _AF_NETLINK), _ALLOWED]
         sockets += [(_EQUAL, 2, 0, _AF_INET), (_EQUAL, 1, 0, _AF_INET6), _REFUSED]
     sends: list[tuple[int, int, int, int]] = []
@@ -625,7 +619,7 @@ def _apply_seccomp(options: Options) -> None:
             sends += [(_HAS_BIT, 0, 1, _FASTOPEN), _REFUSED, _ALLOWED]
         sockets += [(_LOAD, 0, 0, _SECOND), (_AND, 0, 0, _TYPES), (_EQUAL, 1, 0, _STREAM), _REFUSED]
         sockets += [(_LOAD, 0, 0, _THIRD), (_EQUAL, 2, 0, 0), (_EQUAL, 1, 0, _TCP), _REFUSED]
-    # A pair is connected for good, but for datagrams: those can be sent anywhere.
+    # A pair stays connected, except one for datagrams, which can be sent anywhere.
     pairs = [(_LOAD, 0, 0, _SECOND), (_AND, 0, 0, _TYPES), (_EQUAL, 0, 1, _DGRAM), _REFUSED]
     lines = [
         (_LOAD, 0, 0, 4),

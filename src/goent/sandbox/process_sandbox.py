@@ -1,11 +1,12 @@
 """Decides how agents and commands are confined, and how they are started.
 
-There are two kinds. An agent (OpenCode, or any other) lives long and may serve several workers: it can
-write where they work, and its commands are confined again, each to its own worker's folder. A command
-(a verify command, a hook, a grader) is confined once.
+There are two kinds. An agent (OpenCode or any other) lives long and may serve several workers: it can write
+where they work, and its commands are confined again, each to its own worker's folder. A command (a verify
+command, a hook, a grader) is confined once.
 """
 
 import os
+import shlex
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -19,20 +20,20 @@ from goent.domain.sandbox_port import (
     SandboxSettings,
 )
 from goent.domain.types import Value
-from goent.sandbox import confinement
+from goent.proc.programs import locate_command
+from goent.sandbox import sandbox_paths
 from goent.sandbox.confinement import (
     OPTIONS_SEPARATOR,
     OPTIONS_VARIABLE,
     PRIVATE_FOLDERS,
     Confinement,
-    find_level,
     folder_mark,
     goent_programs,
-    known_level,
     launcher_command,
     temporary_folder,
 )
 from goent.sandbox.sandbox_hints import HintContext, explain_refusal
+from goent.sandbox.sandbox_level import find_level, known_level
 from goent.system.project_folders import (
     config_dir,
     default_state_path,
@@ -44,32 +45,28 @@ from goent.system.project_folders import (
 from goent.system.project_lock import LOCK_FILE
 
 SHELLS = ("bash", "zsh", "sh", "dash", "ksh")
-# They name sockets and screens of the user's session, which are not there inside.
+# They name sockets and screens of the user's session, which are not visible inside.
 SESSION_VARIABLES = (
     *("SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS", "TMUX"),
     *("TMUX_PANE", "STY", "DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "DOCKER_HOST"),
 )
 OPENCODE_FILE_VARIABLES = ("OPENCODE_CONFIG", "OPENCODE_MODELS_PATH", "OPENCODE_CONFIG_DIR")
 XDG_VARIABLES = ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
-# Of OpenCode's data: logins, and what other sessions said.
+# Of OpenCode's data: logins, and other sessions.
 OPENCODE_PRIVATE_FILES = (
     *("auth.json", "mcp-auth.json", "account.json", "opencode.db", "opencode.db-wal"),
     *("storage", "log"),
 )
-OPENCODE_SETTINGS_FILES = (
-    "opencode.json",
-    "opencode.jsonc",
-    "config.json",
-)  # keys may stand in them
+OPENCODE_SETTINGS_FILES = ("opencode.json", "opencode.jsonc", "config.json")  # may contain keys
 PRIVATE_TMP = Path("/tmp")  # noqa: S108 (inside, a private folder is mounted there)
 
 
 class SandboxedAgent(Value, frozen=True, kw_only=True):
-    """A long-lived process that works for workers. `own` are folders with its own data.
+    """A long-lived process that works for workers in `roots`, with its own data in `data_folders`.
 
-    `shown` are folders that it can read even if they lie in a temporary one. `foreign`: it runs commands by
-    itself, so go-ent's own files are hidden from it as well. `ports` are those that it needs: the gateway's, if
-    it calls its models there, and its own.
+    `readable` folders stay readable even inside a temporary one. `is_foreign`: it runs commands by itself,
+    so go-ent's own files are hidden from it as well. `ports` are those that it needs: its own, and the
+    gateway's if it calls its models there.
     """
 
     command: tuple[str, ...]
@@ -82,7 +79,7 @@ class SandboxedAgent(Value, frozen=True, kw_only=True):
 
 
 class ProcessSandbox:
-    """For one project. `environ` is the user's own environment, `state` a folder of go-ent's."""
+    """The sandbox of one project. `environ` is the user's environment, `state` the project's state folder."""
 
     def __init__(
         self,
@@ -94,10 +91,10 @@ class ProcessSandbox:
         self._settings = settings
         self._environ = environ
         self._state = state
-        self._agents_level: SandboxLevel | None = None  # of the last that was confined
+        self._agents_level: SandboxLevel | None = None  # of the agent that was started last
 
     async def level(self) -> SandboxLevel:
-        """How processes are confined now."""
+        """The level of confinement now."""
         return await find_level(self._settings().level)
 
     @property
@@ -126,7 +123,7 @@ class ProcessSandbox:
                 level, cwd, temporary, seen=(env, command), reach=reach
             )
             yield ConfinedCommand(
-                command=confined.wrap(_locate(command, env)),
+                command=confined.wrap([os.fsdecode(word) for word in locate_command(command, env)]),
                 env=_with_tmp(env, confined),
                 mark=folder_mark(temporary),
                 explain=lambda output: self._explain(confined, output, env),
@@ -134,7 +131,7 @@ class ProcessSandbox:
 
     @asynccontextmanager
     async def agent(self, agent: SandboxedAgent) -> AsyncGenerator[ConfinedCommand]:
-        """How to start an agent; its commands are to be run by `shell`."""
+        """How to start an agent; its commands must be run by `shell`."""
         level = await self.level()
         if level.name == "none":
             yield ConfinedCommand(command=agent.command, env=agent.env)
@@ -168,12 +165,12 @@ class ProcessSandbox:
             yield SessionLimits(confinement, temporary, confines=confines)
 
     def writable_folders(self, cwd: Path) -> tuple[Path, ...]:
-        """What whoever works in a folder can write: its checkout, and what git needs outside that."""
-        top = confinement.checkout_top(self._resolve_base(cwd), self._environ())
-        return (top, *confinement.git_writable_folders(top))
+        """The folders that a worker in `cwd` can write: its checkout, and what git needs outside it."""
+        top = sandbox_paths.checkout_top(self._resolve_base(cwd), self._environ())
+        return (top, *sandbox_paths.git_writable_folders(top))
 
     def _resolve_base(self, cwd: Path) -> Path:
-        """Links on the way to the user's own folders are followed; those below could be a worker's."""
+        """Resolve links on the way to the user's own folders only: those below could be a worker's."""
         environ = self._environ()
         bases = (state_path(environ), home_dir(environ))
         base = next((base for base in bases if cwd.is_relative_to(base)), None)
@@ -182,11 +179,11 @@ class ProcessSandbox:
     def shell_variables(
         self, cwd: Path, env: Mapping[str, str], also: tuple[Path, ...] = ()
     ) -> dict[str, str]:
-        """What `shell` needs for a command of an agent's that works in `cwd`, and may write there.
+        """The variables that `shell` needs for an agent's command that works in `cwd`.
 
-        `env` is the agent's environment: where its own data are. `also` are further folders.
+        `env` is the agent's environment; `also` are further writable folders.
         """
-        level = self._agents_level or self._known_level()  # one that runs stays as it was started
+        level = self._agents_level or self._known_level()  # a running agent keeps its level
         if level.name == "none":
             return {}
         confined = self._command_confinement(
@@ -195,7 +192,7 @@ class ProcessSandbox:
         return {OPTIONS_VARIABLE: OPTIONS_SEPARATOR.join(confined.options())}
 
     def hint_for(self, cwd: Path, output: str, env: Mapping[str, str]) -> str:
-        """What to tell of a command in `cwd` that failed with these words; nothing if it was no refusal.
+        """A hint for a command in `cwd` that failed with this output; empty if the sandbox was not the cause.
 
         `env` is its agent's environment.
         """
@@ -217,9 +214,9 @@ class ProcessSandbox:
         return explain_refusal(sought, output)
 
     def shell(self) -> Path | None:
-        """A shell that confines itself by `shell_variables`; None without a sandbox.
+        """A shell that confines itself by `shell_variables` and without them runs nothing.
 
-        Without them it runs nothing.
+        None without a sandbox.
         """
         if self._known_level().name == "none":
             return None
@@ -228,11 +225,11 @@ class ProcessSandbox:
         folder.mkdir(0o700, parents=True, exist_ok=True)
         script = folder / real.name
         words = [
-            *map(_shell_quote, launcher_command()),
+            *map(shlex.quote, launcher_command()),
             "--from-environment",
             OPTIONS_VARIABLE,
             "--",
-            _shell_quote(str(real)),
+            shlex.quote(str(real)),
         ]
         text = f'#!/bin/sh\nexec {" ".join(words)} "$@"\n'
         if not script.exists() or script.read_text() != text:
@@ -256,7 +253,7 @@ class ProcessSandbox:
             *agent.readable,
             *(() if agent.is_foreign else (self._state,)),
         )
-        repositories = confinement.main_repositories(agent.roots)
+        repositories = sandbox_paths.main_repositories(agent.roots)
         kept = self._kept_paths(agent.env, listed=settings.read == "listed")
         listed = (*self._listed_paths(), *writable, *repositories, *shown, *kept)
         return Confinement(
@@ -295,8 +292,8 @@ class ProcessSandbox:
     ) -> Confinement:
         settings, environ = self._settings(), self._environ()
         cwd = self._resolve_base(cwd)
-        top = confinement.checkout_top(cwd, environ)
-        # A worker's folder is as it was at its start. If it is a link by now, nothing is started there.
+        top = sandbox_paths.checkout_top(cwd, environ)
+        # If a worker has replaced its folder by a link, nothing is started there.
         own = (
             self.writable_folders(cwd)
             if reach.writable is None
@@ -306,8 +303,8 @@ class ProcessSandbox:
             _without_escapes(self._opened_paths(seen[0]), (*own, *reach.also))
         )
         writable = tuple(dict.fromkeys((*own, *_resolve_existing((*reach.also, *asked)))))
-        guarded = confinement.guarded_paths(cwd, top) if reach.writable is None else ()
-        closed = [path for path in guarded if not confinement.is_below(path, asked)]
+        guarded = sandbox_paths.guarded_paths(cwd, top) if reach.writable is None else ()
+        closed = [path for path in guarded if not sandbox_paths.is_below(path, asked)]
         shown = self._visible_paths(top, own, seen[1], reach)
         readable = (*self._listed_paths(), *writable, *shown)
         return Confinement(
@@ -332,9 +329,9 @@ class ProcessSandbox:
         )
 
     def _opened_paths(self, env: Mapping[str, str]) -> tuple[Path, ...]:
-        """What the settings open for writing; below the home of a process that has one of its own, too.
+        """The folders that the settings make writable, also below a process's own home.
 
-        A folder below a home that is not there yet is made: whoever opens a cache does so before its first use.
+        A missing folder below a home is created: a cache is opened before its first use.
         """
         home = home_dir(self._environ())
         own = Path(env.get("HOME") or home)
@@ -342,8 +339,8 @@ class ProcessSandbox:
         moved = (own / path.relative_to(home) for path in asked if path.is_relative_to(home))
         found = tuple(dict.fromkeys((*asked, *moved)))
         for path in found:
-            # A name like `agent.sock` is no folder's.
-            if confinement.is_below(path, (home, own)) and not path.suffix:
+            # A name such as `agent.sock` is not a folder's.
+            if sandbox_paths.is_below(path, (home, own)) and not path.suffix:
                 with suppress(OSError):
                     path.mkdir(parents=True, exist_ok=True)
         return found
@@ -352,29 +349,27 @@ class ProcessSandbox:
         settings = self._settings()
         environ = self._environ()
         own = (*goent_programs(), *existing_runtime_bases(environ))
-        return (*confinement.listed_folders(environ), *own, *settings.readable)
+        return (*sandbox_paths.listed_folders(environ), *own, *settings.readable)
 
     def _sockets(self, writable: Sequence[Path]) -> tuple[Path, ...]:
-        """Ways to programs that are not confined, where no private folder covers them already."""
+        """Sockets of unconfined programs that no private folder covers."""
         apart = (*PRIVATE_FOLDERS, *writable)
         return tuple(
             path
-            for path in confinement.listening_sockets()
-            if not confinement.is_below(path, apart)
+            for path in sandbox_paths.listening_sockets()
+            if not sandbox_paths.is_below(path, apart)
         )
 
     def _lock_files(self, level: SandboxLevel) -> tuple[Path, ...]:
-        """What decides who serves the project: whoever can open a lock can keep it from others.
+        """The project's locks: a process that can open a lock can keep it from others.
 
-        By namespaces alone: Landlock hides a file by naming all that lies beside it. There a
-        process has no Unix sockets anyhow, and the state folder is closed to commands.
+        Only with namespaces, because Landlock hides a file by listing everything beside it; but there a
+        process has no Unix sockets, and the state folder is closed to commands.
         """
         if level.name != "namespace":
             return ()
         key, environ = self._state.name, self._environ()
-        usual = (
-            default_state_path(environ) / "projects" / key
-        )  # of who comes without XDG_STATE_HOME
+        usual = default_state_path(environ) / "projects" / key  # of clients without XDG_STATE_HOME
         beside = runtime_folders(key, environ)
         own = (
             self._state / "starting",
@@ -385,35 +380,37 @@ class ProcessSandbox:
     def _visible_paths(
         self, top: Path, own: Sequence[Path], command: Sequence[str], reach: CommandAccess
     ) -> tuple[Path, ...]:
-        """What a command must see beside what it can write. go-ent's own folders open for what it is handed only."""
+        """What a command must see besides what it can write; of go-ent's own folders, only what is `handed`."""
         environ = self._environ()
         secret = _resolve_existing(_goent_folders(environ))
         named = (top, *_command_folders(command, environ), *reach.named)
-        seen = [path for path in _resolve_existing(named) if not confinement.is_below(path, secret)]
-        borrowed = (objects for folder in own for objects in confinement.borrowed_objects(folder))
-        repository = confinement.main_repositories((top,))
+        seen = [
+            path for path in _resolve_existing(named) if not sandbox_paths.is_below(path, secret)
+        ]
+        borrowed = (objects for folder in own for objects in sandbox_paths.borrowed_objects(folder))
+        repository = sandbox_paths.main_repositories((top,))
         return (*seen, *repository, *borrowed, *_resolve_existing(reach.handed))
 
     def _kept_paths(self, env: Mapping[str, str], *, listed: bool = False) -> tuple[Path, ...]:
-        """What a process must see even if it lies in a temporary folder, or is not listed."""
+        """What a process must see even inside a temporary folder, or if it is not listed."""
         search = (each for each in env.get("PATH", "").split(os.pathsep) if each)
         homes = [
             env[name]
             for name in ("HOME", *XDG_VARIABLES, *OPENCODE_FILE_VARIABLES)
             if env.get(name)
         ]
-        if listed:  # of homes only those that go-ent has made
+        if listed:  # only homes that go-ent has created
             ours = state_path(self._environ())
             homes = [
                 each
                 for each in homes
-                if confinement.is_file(Path(each)) or Path(each).is_relative_to(ours)
+                if sandbox_paths.is_file(Path(each)) or Path(each).is_relative_to(ours)
             ]
         runtime = existing_runtime_bases(self._environ())
         given = self._settings().readable
         found = (*map(Path, (*search, *homes)), *goent_programs(), *runtime, *given)
         there = (path for path in dict.fromkeys(found) if path.is_absolute())
-        return tuple(path for path in there if confinement.path_exists(path))
+        return tuple(path for path in there if sandbox_paths.path_exists(path))
 
 
 class SessionLimits:
@@ -441,7 +438,7 @@ class SessionLimits:
 
 
 class InheritedLimits:
-    """The limits that a daemon has given to its worker's agent, which is confined itself."""
+    """The limits that a daemon passes to its worker's agent, which is itself confined."""
 
     variables: Mapping[str, str] = {}
 
@@ -459,12 +456,12 @@ def _with_tmp(env: Mapping[str, str], confined: Confinement) -> Mapping[str, str
 
 
 def _resolve_existing(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """As the kernel will know them, links followed."""
-    return tuple(dict.fromkeys(path.resolve() for path in paths if confinement.path_exists(path)))
+    """The existing paths, without links."""
+    return tuple(dict.fromkeys(path.resolve() for path in paths if sandbox_paths.path_exists(path)))
 
 
 def _without_escapes(asked: Sequence[Path], writable: Sequence[Path]) -> tuple[Path, ...]:
-    """Without those on whose way a worker can put a link, and where one leads out of what it can write."""
+    """Without paths in which a worker's link leads out of what the worker can write."""
     return tuple(
         path for path in asked if not _leads_out(path, _resolve_existing((*writable, *asked)))
     )
@@ -473,21 +470,23 @@ def _without_escapes(asked: Sequence[Path], writable: Sequence[Path]) -> tuple[P
 def _leads_out(path: Path, writable: Sequence[Path]) -> bool:
     around = [folder.resolve() for folder in path.parents]
     places = [place for place in writable if any(each.is_relative_to(place) for each in around)]
-    return bool(places) and not confinement.is_below(path.resolve(), places)
+    return bool(places) and not sandbox_paths.is_below(path.resolve(), places)
 
 
 def _protected_below(writable: Sequence[Path], *paths: Path) -> tuple[Path, ...]:
-    """What stays closed even where everything around it is open: it decides about workers, or is go-ent itself."""
-    return tuple(path for path in _resolve_existing(paths) if confinement.is_below(path, writable))
+    """What stays read-only inside writable folders: go-ent's own code, and files that decide about workers."""
+    return tuple(
+        path for path in _resolve_existing(paths) if sandbox_paths.is_below(path, writable)
+    )
 
 
 def _goent_folders(environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """go-ent's own, where journals, trust and settings are."""
+    """go-ent's own folders, with journals, trust and settings."""
     return (state_path(environ), config_dir(environ))
 
 
 def _secret_files(env: Mapping[str, str]) -> tuple[Path, ...]:
-    """Files of OpenCode's that hold keys, or what other sessions said."""
+    """OpenCode's files that contain keys, or other sessions."""
     home = home_dir(env)
     data = Path(env.get("XDG_DATA_HOME") or home / ".local/share", "opencode")
     config = Path(env.get("XDG_CONFIG_HOME") or home / ".config", "opencode")
@@ -506,26 +505,20 @@ def _command_folders(command: Sequence[str], environ: Mapping[str, str]) -> tupl
     )
     files = [path for path in paths if os.path.isfile(path)]  # noqa: PTH113 (a Path raises for what is too long)
     home = home_dir(environ)
-    return tuple(folder for path in files for folder in confinement.program_folders(path, home))
+    return tuple(folder for path in files for folder in sandbox_paths.program_folders(path, home))
 
 
 def _unset_variables(env: Mapping[str, str], settings: SandboxSettings) -> tuple[str, ...]:
-    """Variables that name sockets out of reach: of those that are opened, it must know."""
+    """Variables that name unreachable sockets; those of opened sockets stay."""
     opened = tuple(map(str, (*settings.writable, *_resolve_existing(settings.writable))))
     named = ((name, env.get(name, "")) for name in SESSION_VARIABLES)
     return tuple(name for name, value in named if not any(path in value for path in opened))
 
 
 def _opens_socket(asked: Sequence[Path], writable: Sequence[Path]) -> bool:
-    """Whether the settings open one; one that a worker can make does not count."""
-    lasting = (path for path in asked if not confinement.is_below(path.parent, writable))
+    """Whether the settings open a Unix socket; one that a worker can create does not count."""
+    lasting = (path for path in asked if not sandbox_paths.is_below(path.parent, writable))
     return any(path.is_socket() for path in lasting)
-
-
-def _locate(command: Sequence[str], env: Mapping[str, str]) -> Sequence[str]:
-    from goent.proc.programs import locate_command  # noqa: PLC0415
-
-    return [os.fsdecode(word) for word in locate_command(command, env)]
 
 
 def _real_shell(environ: Mapping[str, str]) -> Path:
@@ -536,7 +529,3 @@ def _real_shell(environ: Mapping[str, str]) -> Path:
         (path for path in map(Path, ("/bin/bash", "/usr/bin/bash")) if path.exists()),
         Path("/bin/sh"),
     )
-
-
-def _shell_quote(word: str) -> str:
-    return "'" + word.replace("'", "'\\''") + "'"

@@ -1,4 +1,4 @@
-"""Tells from a failed command's output what the sandbox refused, and which setting allows it."""
+"""Explains, from a failed command's output, what the sandbox refused and which setting allows it."""
 
 import os
 import re
@@ -7,10 +7,11 @@ from pathlib import Path
 
 from goent.domain.sandbox_port import SandboxSettings
 from goent.domain.types import Value
-from goent.sandbox.confinement import Confinement, is_below, is_file, is_folder
+from goent.sandbox.confinement import Confinement
+from goent.sandbox.sandbox_paths import is_below, is_file, is_folder
 from goent.system.project_folders import config_dir, home_dir, state_path
 
-OUTPUT_CHARS = 4000  # characters at the end of what was said: what failed stands there
+OUTPUT_CHARS = 4000  # at the end of the output, where errors are
 DOCKER = Path("/var/run/docker.sock")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (it is named, not written to)
 TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 (the same)
@@ -36,53 +37,47 @@ _NETWORK = re.compile(
 _MOVE = re.compile(r"invalid cross-device link|\bexdev\b", re.IGNORECASE)
 _SHARED = re.compile(r"/psm_|shm_open|semlock|/dev/shm", re.IGNORECASE)
 _GIT = re.compile(r"\.git/(config|hooks|info)\b|\.git/modules/|config-file")
-_SHELL_PREFIX = re.compile(r"^/\S+: (?:line )?\d+: ")  # it names itself before what it says
+_SHELL_PREFIX = re.compile(r"^/\S+: (?:line )?\d+: ")  # a shell begins messages with its own name
 _NAMES_FILE = re.compile(
     r"(: line \d+|: \d+: cannot create|cannot touch)"
-)  # what failed was to make a file
+)  # creating a file failed
 _NOT_FOUND = re.compile(r"no such file or directory|enoent|not found", re.IGNORECASE)
-_NAMES_FOLDER = re.compile(
-    r"\b(path|directory|folder|cache|mkdir)\b", re.IGNORECASE
-)  # npm, below its errors
+# What npm writes below its errors.
+_NAMES_FOLDER = re.compile(r"\b(path|directory|folder|cache|mkdir)\b", re.IGNORECASE)
 _QUOTES = "'\"`\u2018\u2019"
 _PATH = re.compile(
     rf"[{_QUOTES}](/[^{_QUOTES}\n]+)[{_QUOTES}]|(?<![\w.~:/])(/[^\s{_QUOTES}:,;()<>\[\]]+)"
 )
 
-# Below a home folder: what other folders of programs lie in, and what nobody opens by copying a line.
+# Below a home folder: folders that contain those of programs; and folders that a hint never opens.
 _PARENT_FOLDERS = (
-    ".cache",
-    ".config",
-    ".local",
-    ".local/share",
-    ".local/state",
-    "Library",
-    "Library/Caches",
+    *(".cache", ".config", ".local", ".local/share", ".local/state", "Library", "Library/Caches"),
 )
 _SENSITIVE = (".ssh", ".gnupg", ".aws", ".kube", ".docker", ".netrc", ".config/git", ".gitconfig")
 _SYSTEM = (
-    "/bin",
-    "/boot",
-    "/dev",
-    "/etc",
-    "/lib",
-    "/proc",
-    "/run",
-    "/sbin",
-    "/sys",
-    "/usr",
-    "/var/lib",
+    *(
+        "/bin",
+        "/boot",
+        "/dev",
+        "/etc",
+        "/lib",
+        "/proc",
+        "/run",
+        "/sbin",
+        "/sys",
+        "/usr",
+        "/var/lib",
+    ),
 )
 _SENSITIVE_ENDINGS = ("rc", "profile", "env", "logout", "history")
-_PARTS_TO_OPEN = {
-    ".cargo": (".cargo/registry", ".cargo/git")
-}  # beside them lie programs and a login
+# Of these folders only parts are opened: programs and a login lie beside them.
+_PARTS_TO_OPEN = {".cargo": (".cargo/registry", ".cargo/git")}
 
 
 class HintContext(Value, frozen=True, kw_only=True):
-    """What a hint is made from: the limits of the command, and whose they are.
+    """The limits of a command, and the settings they come from.
 
-    `home` is the command's own; what is opened below the user's is opened there too.
+    `home` is the command's own; folders opened below the user's home are opened below it too.
     """
 
     confinement: Confinement
@@ -92,14 +87,14 @@ class HintContext(Value, frozen=True, kw_only=True):
 
 
 def explain_refusal(sought: HintContext, output: str) -> str:
-    """One line for a command that failed with these words; nothing if the sandbox had no part in it."""
+    """One line for a command that failed with this output; empty if the sandbox was not the cause."""
     text = output[-OUTPUT_CHARS:]
     found = next((hint for each in _HINTS if (hint := each(sought, text))), "")
     return f"(go-ent's sandbox: {found})" if found else ""
 
 
 def is_refusal(text: str) -> bool:
-    """Whether a command that failed with these words sounds as if its sandbox was the cause."""
+    """Whether the output of a failed command suggests that its sandbox was the cause."""
     return bool(_REFUSED.search(text[-OUTPUT_CHARS:]))
 
 
@@ -163,7 +158,7 @@ def _git_hint(_: HintContext, text: str) -> str:
 
 
 def _folder_hint(sought: HintContext, text: str) -> str:
-    """What could not be written, or seen, by the path that was named."""
+    """A hint for the path that could not be written or seen."""
     lines = text.splitlines()
     refused = [line for line in lines if _REFUSED.search(line)]
     if refused:
@@ -194,33 +189,21 @@ def _general_hint(sought: HintContext, text: str) -> str:
 
 
 _HINTS: tuple[Callable[[HintContext, str], str], ...] = (
-    *(
-        _docker_hint,
-        _ssh_hint,
-        _privilege_hint,
-        _signal_hint,
-        _network_hint,
-        _shared_memory_hint,
-        _git_hint,
-        _folder_hint,
-        _general_hint,
-    ),
+    *(_docker_hint, _ssh_hint, _privilege_hint, _signal_hint, _network_hint),
+    *(_shared_memory_hint, _git_hint, _folder_hint, _general_hint),
 )
 
 
 def _named_paths(sought: HintContext, line: str) -> Iterator[Path]:
     for quoted, plain in _PATH.findall(line):
         path, users = Path((quoted or plain).rstrip(".")), home_dir(sought.environ)
-        homes = (
-            sought.home,
-            users.resolve(),
-        )  # the command's own; and by its other name, if it is a link
+        homes = (sought.home, users.resolve())  # the user's may be a link
         home = next((each for each in homes if path.is_relative_to(each)), None)
         yield users / path.relative_to(home) if home else path
 
 
 def _closed_paths(sought: HintContext, line: str) -> Iterator[Path]:
-    """Paths that the sandbox closes and that could be opened; of a file, its folder's."""
+    """Paths in a line that the sandbox closes and that could be opened; for a file, its folder."""
     writable = sought.confinement.writable
     names_file = bool(_NAMES_FILE.search(line))
     for named in _named_paths(sought, _SHELL_PREFIX.sub("", line)):
@@ -248,14 +231,14 @@ def _write_hint(sought: HintContext, path: Path) -> str:
 
 
 def _folders_to_open(sought: HintContext, path: Path) -> tuple[Path, ...]:
-    """The folders to open for one path; none where a person should think first."""
+    """The folders to open for a path; none if a person should think first."""
     home = home_dir(sought.environ)
     if not path.is_relative_to(home):
         folder = path
         while not is_folder(folder):
             folder = folder.parent
         is_systems = folder in home.parents or is_below(folder, map(Path, _SYSTEM))
-        is_open = os.access(folder, os.W_OK)  # else the system refused it, not the sandbox
+        is_open = os.access(folder, os.W_OK)  # otherwise the system refused it, not the sandbox
         return (folder,) if is_open and not is_systems else ()
     parts = path.relative_to(home).parts
     if parts == (".cache",):
@@ -279,7 +262,7 @@ def _is_goent_path(sought: HintContext, path: Path) -> bool:
 
 
 def _setting_line(sought: HintContext, *entries: Path) -> str:
-    """The line for the settings file; what to add to it, if there is one already."""
+    """The line for the settings file, or what to add to an existing one."""
     words = ", ".join(_display_path(sought, path) for path in entries)
     if sought.settings.writable:
         return f"add {words} to `sandbox.writable` {IN_USER_SETTINGS}"

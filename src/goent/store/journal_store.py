@@ -38,7 +38,7 @@ NEWEST_SWARMS = """
 
 # As bytes: SQLite's text need not be UTF-8, and one bad row must not hide the others.
 COLUMNS = "SELECT seq, at, CAST(worker AS BLOB), CAST(body AS BLOB)"
-END_OF_TIME = 253402300800.0  # the year 10000, which no calendar of Python's has
+END_OF_TIME = 253402300800.0  # the year 10000, beyond Python's calendar
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(AnyEvent).decode
@@ -47,7 +47,7 @@ EventBatch = Sequence[tuple[str, float, AnyEvent]]
 
 
 class SqliteJournal:
-    """The port `Journal` on SQLite. `warnings` tells what opening it had to mend."""
+    """The port `Journal` on SQLite. `warnings` says what was repaired when it was opened."""
 
     def __init__(self, store: Store, redactor: Redactor) -> None:
         self.warnings = store.warnings
@@ -65,7 +65,7 @@ class SqliteJournal:
 
     @property
     def commits(self) -> int:
-        """How often the file was written: appends that wait together share a commit."""
+        """How often the file was written: appends that wait at the same time share a commit."""
         return self._store.writer.commits
 
     async def append(self, batch: EventBatch) -> list[EventEnvelope]:
@@ -80,7 +80,7 @@ class SqliteJournal:
     ) -> list[EventEnvelope]:
         """Envelopes with `seq > after`, in order.
 
-        What a newer go-ent wrote is passed over, and so is what a disk has damaged.
+        Events that a newer go-ent wrote, and damaged ones, are skipped.
         """
         return await self._store.reader.run(partial(_read, worker=worker, after=after, limit=limit))
 
@@ -100,7 +100,7 @@ class SqliteJournal:
 def _append(
     sql: sqlite3.Connection, *, batch: EventBatch, redactor: Redactor
 ) -> list[EventEnvelope]:
-    # The lock is ours, so the numbers are ours to give; AUTOINCREMENT never reuses one.
+    # This process holds the lock, so it may choose the numbers; AUTOINCREMENT never reuses one.
     last = sql.execute(
         "SELECT CAST(seq AS INTEGER) FROM sqlite_sequence WHERE name = 'events'"
     ).fetchone()

@@ -1,7 +1,6 @@
-"""Removes keys from what is written down.
+"""Removes keys from text that is stored: those that go-ent holds, and what looks like a common key.
 
-The keys that go-ent holds, by value, and whatever looks like a key of the common kinds. Works on
-JSON text, so that one pass covers every field of every event. A key that a model spells out over
+It works on JSON text, so that one pass covers every field of an event. A key that a model spells out over
 several deltas is not recognised.
 """
 
@@ -11,7 +10,7 @@ from collections.abc import Callable, Collection
 import msgspec
 
 REDACTED = b"[redacted]"
-SHORTEST_KEY = 12  # below it a "key" is a placeholder such as `ollama`, and a word elsewhere
+SHORTEST_KEY = 12  # a shorter "key" is a placeholder such as `ollama`, which is an ordinary word
 
 # Before the key: no letter or digit, unless it is the tail of an escape such as \n.
 _START = rb"(?:(?<![A-Za-z0-9_])|(?<=\\[bfnrt]))"
@@ -31,7 +30,7 @@ _HINTS = (
 
 
 class Redactor:
-    """Takes the held keys out of JSON text. `secrets` is asked anew for every batch."""
+    """Removes keys from JSON text. `secrets` returns the keys that go-ent holds now."""
 
     def __init__(self, secrets: Callable[[], Collection[str]]) -> None:
         self._secrets = secrets

@@ -1,7 +1,7 @@
 """Keeps the agent's sessions in one SQLite file, their records in order.
 
-A record is bytes here: what they say, only the agent knows. Whoever appends says how many there
-are before, so that two processes which have the same session open cannot mix their words.
+A record is bytes here; only the agent interprets them. Appending requires the number of records so far,
+so that two processes with the same session open cannot mix their records.
 """
 
 import sqlite3
@@ -80,7 +80,7 @@ class SqliteSessions:
         return await self._store.reader.run(partial(_read, session=session))
 
     async def listed(self, *, cwd: str | None, after: int) -> Sequence[KeptSession]:
-        """A page of those in which something was asked, newest first, without the first `after`."""
+        """A page of the sessions with a title, newest first, without the first `after`."""
         return await self._store.reader.run(partial(_list_page, cwd=cwd, after=after))
 
     async def delete(self, session: str) -> None:
@@ -119,9 +119,10 @@ def _read(sql: sqlite3.Connection, *, session: str) -> tuple[KeptSession, Sequen
 
 def _list_page(sql: sqlite3.Connection, *, cwd: str | None, after: int) -> Sequence[KeptSession]:
     rows = sql.execute(
-        "SELECT id, cwd, title, updated_at FROM sessions WHERE title != '' AND (?1 IS NULL OR cwd = ?1)"
-        " ORDER BY updated_at DESC, id LIMIT ?2 OFFSET ?3",
-        (cwd, PAGE, after),
+        "SELECT id, cwd, title, updated_at FROM sessions"
+        " WHERE title != '' AND (:cwd IS NULL OR cwd = :cwd)"
+        " ORDER BY updated_at DESC, id LIMIT :page OFFSET :after",
+        {"cwd": cwd, "page": PAGE, "after": after},
     )
     return [_session_of(row) for row in rows]
 

@@ -1,6 +1,6 @@
 """Creates, opens and repairs SQLite files, and uses them without blocking the event loop.
 
-A connection belongs to one thread. Jobs that wait for the thread together share one commit.
+A connection belongs to one thread. Jobs that wait for that thread at the same time share one commit.
 """
 
 import asyncio
@@ -25,10 +25,10 @@ from goent.domain.types import Value
 
 BUSY_S = 5.0  # how long another process may hold the lock
 
-# How Python's module meets text that is no UTF-8, besides an error of its own without a code.
+# What Python's module raises for text that is not UTF-8, besides an error of its own without a code.
 NOT_TEXT_ERRORS = (UnicodeDecodeError, SystemError)
-# Our statements are few and right, so one that fails by its words or by a constraint was made for
-# another file than this one has become.
+# The statements here are few and correct, so one that fails by its text or by a constraint means that the
+# file is damaged.
 DAMAGED_CODES = frozenset(
     {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
     | {sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH}
@@ -46,13 +46,13 @@ REMEDIES = {
 
 
 class DamagedFile(EnvironmentTrouble):
-    """The file is no SQLite database, or no longer a sound one."""
+    """The file is not a SQLite database, or is damaged."""
 
 
 class Schema(Value, frozen=True, kw_only=True):
-    """What a fresh file is given, and an old one, version by version, where it lacks it.
+    """The statements that create the tables, version by version; an old file gets those it lacks.
 
-    `probe` reads a little of each table of an old one.
+    `probe` reads a little of each table, to detect damage.
     """
 
     steps: tuple[tuple[str, ...], ...]
@@ -64,7 +64,7 @@ class Schema(Value, frozen=True, kw_only=True):
 
 
 def connect(path: Path, schema: Schema) -> sqlite3.Connection:
-    """A connection to a file that has the schema; a file that is new is the user's alone."""
+    """A connection to a file with the schema; a new file is readable by the user only."""
     try:
         _create(path)
     except OSError as error:
@@ -94,7 +94,7 @@ def _create(path: Path) -> None:
 
 
 def _switch_to_wal(connection: sqlite3.Connection) -> None:
-    # Two processes that make the same new file meet here, and SQLite asks no busy handler.
+    # Two processes that create the same file collide here, and SQLite calls no busy handler.
     deadline = time.monotonic() + BUSY_S
     while True:
         try:
@@ -129,10 +129,10 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def sqlite_trouble(path: Path, error: Exception) -> EnvironmentTrouble:
-    """SQLite's error in words that say what to do about it."""
+    """SQLite's error with a remedy."""
     code = _code(error)
     kind = DamagedFile if code in DAMAGED_CODES else EnvironmentTrouble
-    remedy = REMEDIES.get(code, "this is a fault of go-ent: please report it")
+    remedy = REMEDIES.get(code, "this is a bug in go-ent: please report it")
     return kind(f"cannot use {str(path)!r} ({error}): {remedy}")
 
 
@@ -144,7 +144,7 @@ def _code(error: Exception) -> int:
 
 
 def move_aside(path: Path) -> Path:
-    """Put a damaged file, with what belongs to it, where it disturbs nobody; nothing is deleted."""
+    """Rename a damaged file and its companions; nothing is deleted."""
     aside = path.with_name(f"{path.name}.corrupt-{time.time_ns() // 1_000_000}")
     for suffix in ("-wal", "-shm", ""):
         with contextlib.suppress(FileNotFoundError):
@@ -198,7 +198,7 @@ class SqlThread:
         *,
         begin: BeginStatement,
     ) -> "AsyncGenerator[SqlThread]":
-        """Connected on entry; on leaving, what was asked for is done and the thread is gone."""
+        """Connected on entry; on leaving, all jobs are done and the thread has ended."""
         sql = cls(path, connect, begin=begin)
         sql._thread.start()
         try:
@@ -211,7 +211,7 @@ class SqlThread:
                 await to_thread.run_sync(sql._thread.join, CLOSE_S)
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """The result of the work, once it is committed. A commit under way is not cancelled."""
+        """The result of the work, once it is committed. A commit in progress is not cancelled."""
         if self._closed:
             raise EnvironmentTrouble(f"{str(self._path)!r} is closed: go-ent is shutting down")
         job = _Job(work)
@@ -252,7 +252,7 @@ class SqlThread:
             connection.execute(self._begin)
             results = [job.work(connection) for job in group]
             connection.execute("COMMIT")
-        except Exception as error:  # noqa: BLE001 (it belongs to those who wait for the jobs)
+        except Exception as error:  # noqa: BLE001 (raised by the jobs' futures)
             self._roll_back()
             for job in group:
                 job.future.set_exception(error)
@@ -268,7 +268,7 @@ class SqlThread:
 
 
 class Store(NamedTuple):
-    """An open file: who writes it, who reads it, and what had to be mended to open it."""
+    """An open file: its writing and its reading thread, and what was repaired when it was opened."""
 
     writer: SqlThread
     reader: SqlThread

@@ -125,7 +125,7 @@ def _mistakes(tasks: Sequence[SwarmTask], settings: Settings) -> Iterator[str]:
 def _mistakes_of(task: SwarmTask, known: set[str], settings: Settings) -> Iterator[str]:
     where = f"task {task.id!r}"
     if not task.prompt.strip():
-        yield f"{where} has an empty prompt: say what is to be done"
+        yield f"{where} has an empty `task`: say what is to be done"
     for name in task.after:
         if name == task.id:
             yield f"{where} comes after itself"

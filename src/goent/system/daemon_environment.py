@@ -1,7 +1,8 @@
 """Passes the user's environment to the daemon: at its start, and with each client's hello.
 
-Every process of the user can read what a process was started with. So the daemon starts with next to
-nothing, and is given the rest on a socket once it has closed itself to others. Standard library only.
+Every process of the user can read the environment that a process was started with. So the daemon starts
+with next to nothing, and receives the rest on a socket once it has closed itself to others. Standard
+library only.
 """
 
 import hashlib
@@ -19,7 +20,7 @@ WORKER_PASS = "GOENT_WORKER_PASS"  # noqa: S105 (the variable's name)
 # Beside it: where that worker's daemon listens.
 WORKER_SOCKET = "GOENT_WORKER_SOCKET"
 READY_BYTE = b"+"
-# What the daemon's interpreter needs to start. The rest is handed over once nobody can look.
+# What the daemon's interpreter needs to start. The rest is sent when nobody can read it any more.
 _START_VARIABLES = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|TZ|TERM|TMPDIR|(LC_|XDG_|LD_|DYLD_|PYTHON|COV).*"
 )
@@ -30,7 +31,7 @@ _KEY_NAME = re.compile(
 
 
 def start_environment() -> dict[str, str]:
-    """What the daemon's interpreter is started with."""
+    """The environment that the daemon's interpreter is started with."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -39,24 +40,24 @@ def start_environment() -> dict[str, str]:
 
 
 def send_environment(daemon: socket.socket) -> None:
-    """Once it is closed to others. What it execs with can be read by all of the user's processes."""
+    """Send the daemon this process's environment, once it is closed to other processes."""
     try:
         if daemon.recv(1) == READY_BYTE:
             daemon.sendall(b"\0".join(b"%b=%b" % pair for pair in _inherited_variables()))
             daemon.shutdown(socket.SHUT_WR)
-    except ConnectionError:  # it has ended; that it says nothing more is told by whoever reads
+    except ConnectionError:  # it has ended; the caller notices that it reports no verdict
         return
 
 
 def _inherited_variables() -> Iterator[tuple[bytes, bytes]]:
-    """The environment without what says whose process this is: the daemon outlives it."""
+    """The environment without the marks of this process: the daemon outlives it."""
     for name, value in os.environb.items():
         if os.fsdecode(name) not in (MARK_VARIABLE, WORKER_PASS, WORKER_SOCKET):
             yield name, value
 
 
 def receive_environment(starter: int) -> None:
-    """The daemon's side of `give_environment`; the descriptor stays open for the verdict."""
+    """The daemon's side of `send_environment`; the descriptor stays open for the verdict."""
     with socket.socket(fileno=os.dup(starter)) as sock:
         sock.sendall(READY_BYTE)
         received = bytearray()
@@ -94,5 +95,5 @@ def _settings_files(cwd: Path) -> Iterator[bytes]:
 
 
 def fingerprint(key: str) -> str:
-    """Tells two keys apart without telling either."""
+    """Distinguishes two keys without revealing either."""
     return hashlib.sha256(key.encode(errors="replace")).hexdigest()[:8]

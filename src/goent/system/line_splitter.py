@@ -1,13 +1,13 @@
 """Splits a stream of bytes into lines, and shortens lines that are too long to keep.
 
-A line beyond the limit is not kept, but whoever sent it may wait for an answer. So its two ends
-are: JSON-RPC's own members stand before or behind the bulk of a message, in every library.
+A line beyond the limit is not kept, but its sender may wait for an answer. So its two ends are kept: every
+library writes JSON-RPC's own members before or behind the bulk of a message.
 """
 
 import re
 
 MAX_LINE = 64 * 1024 * 1024
-KEPT_BYTES = 512  # bytes that are kept of either end
+KEPT_BYTES = 512  # of either end
 
 _SCALAR = rb'(?:"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*|null)'
 _MEMBER = rb'\s*"(jsonrpc|id|method)"\s*:\s*(' + _SCALAR + rb")\s*"
@@ -17,7 +17,7 @@ _EACH_MEMBER = re.compile(_MEMBER)
 
 
 class OversizedLine:
-    """What is left of a line beyond the limit, and what to say to its sender."""
+    """What is left of a line beyond the limit, and the error message for its sender."""
 
     __slots__ = ("_head", "_tail", "message")
 
@@ -28,20 +28,20 @@ class OversizedLine:
 
     @property
     def members(self) -> dict[str, bytes]:
-        """Those of `jsonrpc`, `id` and `method` that can be made out, as they stand there."""
+        """Those of `jsonrpc`, `id` and `method` that are found, as JSON."""
         head, tail = _HEAD.match(self._head), _TAIL.search(self._tail)
         found = (head[1] if head else b"") + (tail[1] if tail else b"")
         return {name.decode(): value for name, value in _EACH_MEMBER.findall(found)}
 
     @property
     def request_id(self) -> bytes:
-        """The id that a refusal has to carry: null unless it is a request whose id is found."""
+        """The id for a refusal; null unless the line is a request whose id is found."""
         members = self.members
         return members.get("id", b"null") if "method" in members else b"null"
 
 
 class LineSplitter:
-    """Cuts a stream of chunks at the newlines. However it was chunked, the lines are the same."""
+    """Splits a stream of chunks into lines, independently of where the chunks end."""
 
     def __init__(self, max_line: int = MAX_LINE) -> None:
         self._max = max_line
@@ -61,7 +61,7 @@ class LineSplitter:
         return found
 
     def finish(self) -> bytes | OversizedLine:
-        """What the stream ended with instead of a newline."""
+        """The rest of the stream behind the last newline."""
         return self._line()
 
     def _add(self, piece: bytes) -> None:

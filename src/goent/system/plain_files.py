@@ -1,7 +1,7 @@
-"""Reads and writes regular files, and nothing else, in folders that others may have prepared.
+"""Reads and writes regular files only, in folders that others may have prepared.
 
-A repository can make its settings file a pipe that never answers, a link to a device that never
-ends, or a link to a file of the user's. Standard library only.
+In a repository, a settings file can be a pipe that never answers, a link to an endless device, or a link
+to one of the user's files. Standard library only.
 """
 
 import errno
@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 READ_CHUNK = 1 << 20
-LARGE_FILE = 1 << 31  # bytes: a bound for what may rightly be long, such as the rows of a run
+LARGE_FILE = 1 << 31  # bytes: the limit for files that may be long, such as the rows of a run
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _KINDS = {
     stat.S_IFIFO: "a pipe",
@@ -25,7 +25,7 @@ _KINDS = {
 
 
 class NotPlainFile(OSError):
-    """A file that is neither read nor written: `why` says so without its name."""
+    """A file that is neither read nor written; `why` is the reason without its name."""
 
     def __init__(self, path: "str | os.PathLike[str]", why: str) -> None:
         super().__init__(errno.EINVAL, why, os.fspath(path))
@@ -36,13 +36,13 @@ class NotPlainFile(OSError):
 
 
 class FileTooLarge(NotPlainFile):
-    """It has more bytes than anybody means to read."""
+    """The file has more bytes than the limit."""
 
 
 def read_plain(path: "str | os.PathLike[str]", most: int, *, inside: Path | None = None) -> bytes:
-    """All bytes of a regular file. Raises `NotPlainFile`, `TooLarge`, or what the system says.
+    """All bytes of a regular file. Raises `NotPlainFile`, `FileTooLarge` or another `OSError`.
 
-    With `inside`, a link on the way may lead anywhere in that folder, and nowhere else.
+    With `inside`, links in the path may lead only to places in that folder.
     """
     data = read_beginning(path, most + 1, inside=inside)
     if len(data) > most:
@@ -53,7 +53,7 @@ def read_plain(path: "str | os.PathLike[str]", most: int, *, inside: Path | None
 def read_plain_text(
     path: "str | os.PathLike[str]", most: int, *, inside: Path | None = None
 ) -> str:
-    """The same as text in UTF-8, with line feeds alone. May raise `UnicodeDecodeError`."""
+    """As `read_plain`, as UTF-8 text with line feeds only. May raise `UnicodeDecodeError`."""
     text = read_plain(path, most, inside=inside).decode("utf-8-sig")
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
@@ -63,7 +63,7 @@ def read_beginning(
 ) -> bytes:
     """The first `most` bytes of a regular file, or fewer if it has fewer."""
     target = _resolve_inside(path, inside) if inside else os.fspath(path)
-    # Before it is opened: opening some devices does something. And after: it may be another by then.
+    # Before opening, because opening some devices has effects; and after, because the file may be replaced.
     _check_regular(path, os.stat(target).st_mode)  # noqa: PTH116 (no Path is needed)
     descriptor = os.open(target, _FLAGS | (os.O_NOFOLLOW if inside else 0))
     try:
@@ -75,7 +75,7 @@ def read_beginning(
 
 @contextmanager
 def plain_folder(path: Path, *, make: bool = False) -> Generator["PlainFolder"]:
-    """A folder to write in. Raises `NotPlainFile` if it is a link, or no folder; `make` creates it."""
+    """A folder to write in; `make` creates it. Raises `NotPlainFile` if it is a link or not a folder."""
     if make:
         with suppress(FileExistsError):
             path.mkdir()
@@ -91,7 +91,7 @@ def plain_folder(path: Path, *, make: bool = False) -> Generator["PlainFolder"]:
 
 
 class PlainFolder:
-    """Writes in one folder, whatever its name leads to by now, and through no link in it."""
+    """Writes in one open folder, even if its path changes, and follows no link in it."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self._path = path
@@ -106,7 +106,7 @@ class PlainFolder:
             file.write(content)
 
     def replace(self, name: str, content: bytes) -> None:
-        """The file whole or not at all; one that is there keeps its mode."""
+        """Write the file atomically; an existing one keeps its mode."""
         check_no_link(self._path / name)
         fresh = f".{name}.{secrets.token_hex(6)}"
         try:
@@ -122,7 +122,7 @@ class PlainFolder:
 
 
 def check_no_link(path: Path) -> None:
-    """Raise `NotPlainFile` for a link: what is written there would be written somewhere else."""
+    """Raise `NotPlainFile` for a link: writing through it would change a file elsewhere."""
     if path.is_symlink():
         target = os.fspath(path.readlink())
         raise NotPlainFile(
@@ -131,7 +131,7 @@ def check_no_link(path: Path) -> None:
 
 
 def is_plain(path: "str | os.PathLike[str]") -> bool:
-    """Whether a regular file is there, also by way of a link."""
+    """Whether the path is a regular file, or a link to one."""
     with suppress(OSError, ValueError):
         return stat.S_ISREG(os.stat(path).st_mode)  # noqa: PTH116 (no Path is needed)
     return False

@@ -8,13 +8,13 @@ import os
 import resource
 import sys
 
-MARK_VARIABLE = "GOENT_PROC"  # as in `proc.marks`, which is more than a start should load
-MARK_OPTION = f"-X{MARK_VARIABLE}="  # the same among the interpreter's options
+MARK_VARIABLE = "GOENT_PROC"
+MARK_OPTION = f"-X{MARK_VARIABLE}="  # the same as an option of the interpreter
 _PR_SET_DUMPABLE = 4
 
 
 def harden() -> None:
-    """Called first of all. What this process starts is not affected, but for the size of its cores."""
+    """Close this process. Its children are not affected, except that they leave no core either."""
     _, most = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, most))
     if sys.platform == "linux" and not _needs_a_readable_environment():
@@ -24,7 +24,7 @@ def harden() -> None:
 def _needs_a_readable_environment() -> bool:
     """Whether the mark by which orphans are found is in the environment alone.
 
-    That is a go-ent that some worker's command started. It has no more than that command has.
+    This is so for a go-ent that a worker's command started; it has no keys that the command has not.
     """
     return MARK_VARIABLE in os.environ and not any(
         word.startswith(MARK_OPTION) for word in sys.orig_argv

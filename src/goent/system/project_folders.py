@@ -1,14 +1,13 @@
 """Finds a project, and the folders of its socket, state and settings; refuses other users' files.
 
-As git asks before it believes a repository: what belongs to another user is not followed, unless the
-user named the folder as `safe.directory` in their own global git configuration. Standard library only.
-
-Standard library only: the launcher must start in well under 100 ms and imports this.
+As in git, files of other users are not trusted, unless the user named the folder as `safe.directory` in
+their own global git configuration. Standard library only: `go-ent mcp` must start in well under 100 ms.
 """
 
 import hashlib
 import os
 import re
+import shlex
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -20,11 +19,11 @@ GIT_TIMEOUT_S = 10.0  # seconds for git to say which folders are safe
 
 
 class UnsafeFolder(OSError):
-    """A folder that we cannot use, or that others could have prepared for us; with the remedy."""
+    """A folder that cannot be used, or that other users could have prepared; with the remedy."""
 
 
 class FileStat:
-    """What the system says of a file: whose it is, and who may write it. For `os.stat_result`."""
+    """A file's owner, group and mode, for code that is tested without `os.stat_result`."""
 
     def __init__(self, *, uid: int, gid: int, mode: int) -> None:
         self.st_uid, self.st_gid, self.st_mode = uid, gid, mode
@@ -34,7 +33,7 @@ AnyStat = os.stat_result | FileStat
 
 
 def own_users(euid: int, environ: Mapping[str, str]) -> frozenset[int]:
-    """Whose files are the user's own; for root by way of sudo, also those of who asked for it."""
+    """The ids whose files count as the user's own: with sudo, also those of the user who called it."""
     asked = environ.get("SUDO_UID", "")
     if euid == ROOT_UID and re.fullmatch(r"[0-9]{1,10}", asked):
         return frozenset({euid, int(asked)})
@@ -42,12 +41,12 @@ def own_users(euid: int, environ: Mapping[str, str]) -> frozenset[int]:
 
 
 def foreign_owner_text(found: AnyStat, users: Collection[int]) -> str:
-    """Whose it is, in words, if it is not the user's own; else nothing."""
+    """Whose file it is, in words; empty if it is the user's own."""
     return "" if found.st_uid in users else f"belongs to {_user_name(found.st_uid)}"
 
 
 def foreign_writer_text(found: AnyStat, groups: Collection[int]) -> str:
-    """Who else may write it, in words; nothing if that is nobody. A link says nothing of itself."""
+    """Who else may write the file, in words; empty if nobody. A link's own mode means nothing."""
     mode = found.st_mode
     if stat.S_ISLNK(mode):
         return ""
@@ -59,7 +58,7 @@ def foreign_writer_text(found: AnyStat, groups: Collection[int]) -> str:
 
 
 def check_own(path: "str | os.PathLike[str]", project: "str | os.PathLike[str]") -> None:
-    """Raise `UnsafeFolder` if the path is there and belongs to somebody else."""
+    """Raise `UnsafeFolder` if the path exists and belongs to another user."""
     users = own_users(os.geteuid(), os.environ)
     for found in stats_at(path):
         if (words := foreign_owner_text(found, users)) and not is_safe_directory(project):
@@ -67,20 +66,20 @@ def check_own(path: "str | os.PathLike[str]", project: "str | os.PathLike[str]")
 
 
 def check_unshared(path: "str | os.PathLike[str]", project: "str | os.PathLike[str]") -> None:
-    """Raise `UnsafeFolder` if the path is there and others own it or can write it."""
+    """Raise `UnsafeFolder` if the path exists and others own it or can write it."""
     check_own(path, project)
     groups = {os.getegid(), *os.getgroups()}
     for found in stats_at(path):
         if (words := foreign_writer_text(found, groups)) and not is_safe_directory(project):
             name = os.fspath(path)
             raise UnsafeFolder(
-                f"{name!r} {words}, so go-ent does not follow it: run `chmod go-w {_shell_quote(name)}`, "
+                f"{name!r} {words}, so go-ent does not follow it: run `chmod go-w {shlex.quote(name)}`, "
                 f"or, if you trust everybody who can: {_safe_directory_remedy(project)}"
             )
 
 
 def ownership_stamp(path: "str | os.PathLike[str]") -> tuple[object, ...]:
-    """Something that changes when `check_unshared` may say something else."""
+    """A value that changes whenever the result of `check_unshared` may change."""
     found = stats_at(path)
     users, groups = own_users(os.geteuid(), os.environ), {os.getegid(), *os.getgroups()}
     asked = any(
@@ -93,7 +92,7 @@ def ownership_stamp(path: "str | os.PathLike[str]") -> tuple[object, ...]:
 def foreign_owner_error(
     path: "str | os.PathLike[str]", words: str, project: "str | os.PathLike[str]"
 ) -> UnsafeFolder:
-    """What to say of somebody else's file or folder."""
+    """The error for a file or folder of another user."""
     return UnsafeFolder(
         f"{os.fspath(path)!r} {words}, not to you ({_user_name(os.geteuid())}), so go-ent does not follow "
         f"what is in it: work in a folder of your own, or, if you trust its owner: {_safe_directory_remedy(project)}"
@@ -101,13 +100,13 @@ def foreign_owner_error(
 
 
 def is_safe_directory(project: "str | os.PathLike[str]") -> bool:
-    """Whether the user named the folder in their own git configuration. Asks git."""
+    """Whether the user named the folder as safe in their own git configuration. Asks git."""
     real = os.path.realpath(project)
     return is_listed_safe(real, _safe_directories(_git_config_state()))
 
 
 def is_listed_safe(folder: str, listed: Iterable[str]) -> bool:
-    """As git reads `safe.directory`: the last word counts, and an empty one takes all back."""
+    """Whether a folder is in `safe.directory`, as git reads it: an empty entry resets the list."""
     safe = False
     for each in listed:
         if not each:
@@ -120,7 +119,7 @@ def is_listed_safe(folder: str, listed: Iterable[str]) -> bool:
 
 
 @lru_cache(maxsize=4)
-def _safe_directories(state: tuple[object, ...]) -> tuple[str, ...]:  # noqa: ARG001 (when to ask anew)
+def _safe_directories(state: tuple[object, ...]) -> tuple[str, ...]:  # noqa: ARG001 (the cache key)
     import shutil  # noqa: PLC0415 (hardly ever, and what must start fast imports this)
     import subprocess  # noqa: PLC0415, TID251 (the same; one short question to git)
 
@@ -152,7 +151,7 @@ def _safe_directories(state: tuple[object, ...]) -> tuple[str, ...]:  # noqa: AR
 
 
 def _git_config_state() -> tuple[object, ...]:
-    """What the answer depends on: when it changes, git is asked again."""
+    """What git's answer depends on: when it changes, git is asked again."""
     home = os.environ.get("HOME", "")
     other = os.environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
     given = os.environ.get("GIT_CONFIG_GLOBAL")
@@ -169,7 +168,7 @@ def _file_stamp(path: str) -> tuple[int, int] | None:
 
 
 def stats_at(path: "str | os.PathLike[str]") -> tuple[os.stat_result, ...]:
-    """What is there; of a link both itself and what it leads to. Nothing if nothing is."""
+    """The status of a path: of a link, its own and its target's; empty if nothing is there."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -182,14 +181,7 @@ def stats_at(path: "str | os.PathLike[str]") -> tuple[os.stat_result, ...]:
 
 
 def _safe_directory_remedy(project: "str | os.PathLike[str]") -> str:
-    return f"git config --global --add safe.directory {_shell_quote(os.path.realpath(project))}"
-
-
-def _shell_quote(path: str) -> str:
-    """As a shell takes it."""
-    import shlex  # noqa: PLC0415 (for an error alone)
-
-    return shlex.quote(path)
+    return f"git config --global --add safe.directory {shlex.quote(os.path.realpath(project))}"
 
 
 def _user_name(uid: int) -> str:
@@ -202,13 +194,13 @@ def _user_name(uid: int) -> str:
 
 
 MAX_SOCKET_PATH = 100  # bytes; a Unix socket's path may have 104 on macOS, 108 on Linux
-KEY_NAME_CHARS = 24  # characters of the folder's name that a key keeps
+KEY_NAME_CHARS = 24  # of the folder's name in a key
 PRIVATE_MODE = 0o700
 PROJECT_MARKERS = (".goent", ".git")
 
 
 class ProjectCandidate:
-    """A folder on the way up: what the system says of it, and of each marker in it."""
+    """A folder on the way up, with the status of it and of each marker in it."""
 
     def __init__(
         self, folder: Path, found: AnyStat, markers: Mapping[Path, Sequence[AnyStat]]
@@ -221,7 +213,7 @@ class ProjectCandidate:
 def find_project(cwd: Path) -> Path:
     """The nearest folder that has `.goent/` or is the top of a git checkout, else `cwd`.
 
-    Raises `UnsafeFolder` where the nearest was put there by somebody else; see `choose`.
+    Raises `UnsafeFolder` if another user created the nearest; see `choose_project`.
     """
     here = cwd.resolve()
     return choose_project(
@@ -236,9 +228,9 @@ def choose_project(
 ) -> Path:
     """Which of the folders is the project, from the innermost up.
 
-    What somebody else put above a folder of ours is not followed, and the search ends there: anyone
-    may create /tmp/.goent. In a folder of theirs, what they put there raises `UnsafeFolder`, unless
-    the user says that it is safe.
+    A marker that another user put above a folder of this user is ignored, and ends the search: anybody may
+    create /tmp/.goent. In another user's folder, that user's marker raises `UnsafeFolder`, unless the
+    folder is listed as safe.
     """
     folders = iter(seen)
     here = each = next(folders)
@@ -259,8 +251,8 @@ def choose_project(
 
 
 def _foreign_part(seen: ProjectCandidate, users: Collection[int]) -> tuple[Path, str] | None:
-    """What in it is not the user's own, and whose it is."""
-    # In a folder like /tmp everybody's own files are safe from the others.
+    """The first part that is another user's, and whose it is."""
+    # In a folder like /tmp, each user's files are protected from the others.
     everybodys = seen.found.st_mode & stat.S_ISVTX and seen.found.st_mode & stat.S_IWOTH
     around = {} if everybodys else {seen.folder: (seen.found,)}
     for path, founds in {**around, **seen.markers}.items():
@@ -273,7 +265,7 @@ def _foreign_part(seen: ProjectCandidate, users: Collection[int]) -> tuple[Path,
 def _candidate(folder: Path) -> ProjectCandidate:
     try:
         found: AnyStat = folder.stat()
-    except OSError:  # it is closed to us, and so nobody's we know
+    except OSError:  # unreadable, so its owner is unknown
         found = FileStat(uid=-1, gid=-1, mode=0)
     markers = {
         path: infos for name in PROJECT_MARKERS if (infos := stats_at(path := folder / name))
@@ -282,7 +274,7 @@ def _candidate(folder: Path) -> ProjectCandidate:
 
 
 def project_key(project: Path) -> str:
-    """A name for the project that is stable, readable and fit for a file: `myrepo-1a2b3c4d5e6f`."""
+    """A stable, readable name for the project that is valid in a path: `myrepo-1a2b3c4d5e6f`."""
     real = project.resolve()
     digest = hashlib.sha256(os.fsencode(real)).hexdigest()[:12]
     readable = re.sub(r"[^A-Za-z0-9_]+", "-", real.name)[:KEY_NAME_CHARS].strip("-")
@@ -290,7 +282,7 @@ def project_key(project: Path) -> str:
 
 
 def runtime_dir(key: str, environ: Mapping[str, str]) -> Path:
-    """The project's folder for its socket `sock`, made for us alone."""
+    """The project's private folder for its socket `sock`; created."""
     for folder in runtime_folders(key, environ):
         _make_private(folder.parent)
         _make_private(folder)
@@ -299,19 +291,19 @@ def runtime_dir(key: str, environ: Mapping[str, str]) -> Path:
 
 
 def runtime_folders(key: str, environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """Where the socket of a daemon with such an environment may lie, the best first. Not created."""
+    """The possible folders of the socket of a daemon with this environment, the best first; not created."""
     places = (base / name for base in _runtime_bases(environ) for name in runtime_folder_names(key))
     fitting = (folder for folder in places if len(os.fsencode(folder / "sock")) <= MAX_SOCKET_PATH)
     return tuple(dict.fromkeys(fitting))
 
 
 def runtime_folder_names(key: str) -> tuple[str, str]:
-    """The names of the project's folder for its socket: the second where the first is too long."""
+    """The names of the project's folder for its socket; the second is for long paths."""
     return key, key.rpartition("-")[2]
 
 
 def is_private_folder(folder: Path) -> bool:
-    """Whether it is a folder of ours that nobody else can write."""
+    """Whether it is this user's folder, and nobody else can write it."""
     try:
         info = folder.lstat()
     except OSError:
@@ -320,22 +312,22 @@ def is_private_folder(folder: Path) -> bool:
 
 
 def existing_runtime_bases(environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """The folders that hold the sockets of all projects, as far as they are there."""
+    """The existing folders that contain the sockets of all projects."""
     return tuple(base for base in _runtime_bases(environ) if base.is_dir())
 
 
 def state_dir(environ: Mapping[str, str]) -> Path:
-    """Journals, ledger and logs: `$XDG_STATE_HOME/go-ent`."""
+    """The folder of journals, ledger and logs, `$XDG_STATE_HOME/go-ent`; created."""
     return _make_folders(_xdg_dir(environ, "XDG_STATE_HOME", ".local/state"), "go-ent")
 
 
 def state_path(environ: Mapping[str, str]) -> Path:
-    """The same. Not created."""
+    """The folder of journals, ledger and logs; not created."""
     return _xdg_dir(environ, "XDG_STATE_HOME", ".local/state") / "go-ent"
 
 
 def default_state_path(environ: Mapping[str, str]) -> Path:
-    """The same for who has no XDG_STATE_HOME. Not created."""
+    """The folder of journals, ledger and logs without XDG_STATE_HOME; not created."""
     return home_dir(environ) / ".local/state/go-ent"
 
 
@@ -355,7 +347,7 @@ def project_state_dir(key: str, environ: Mapping[str, str]) -> Path:
 
 
 def restrict_permissions(folder: Path) -> None:
-    """What lies in a state folder is ours alone, also what an older go-ent left open."""
+    """Close a state folder and the files in it to other users; an older go-ent left some open."""
     for path in (folder, *folder.iterdir()):
         info = path.lstat()
         if info.st_mode & 0o077 and not stat.S_ISLNK(info.st_mode):
@@ -363,14 +355,14 @@ def restrict_permissions(folder: Path) -> None:
 
 
 def home_dir(environ: Mapping[str, str]) -> Path:
-    """The user's home, as the environment tells it, else the user database."""
+    """The user's home, from the environment, else from the user database."""
     if os.path.isabs(home := environ.get("HOME", "")):  # noqa: PTH117 (cheaper than a Path)
         return Path(home)
     import pwd  # noqa: PLC0415 (hardly ever, and Windows has none)
 
     try:
         return Path(pwd.getpwuid(os.geteuid()).pw_dir or "/")
-    except KeyError:  # a container may run as a user that it does not know
+    except KeyError:  # a container may run as a user that is not in its database
         return Path("/")
 
 
@@ -415,7 +407,7 @@ def _make_private(folder: Path) -> None:
 
 
 def _make_folders(base: Path, *below: str) -> Path:
-    """`below` are folders of ours, and private each; the base is the user's."""
+    """Create the base, which is the user's, and in it private folders."""
     folder = base
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -428,7 +420,7 @@ def _make_folders(base: Path, *below: str) -> Path:
 
 
 def unusable_folder_error(path: Path, error: OSError, variable: str) -> UnsafeFolder:
-    """The system's refusal, with what can be done about it."""
+    """The error for a folder that cannot be written, with the remedy."""
     return UnsafeFolder(
         f"cannot write {str(path)!r}: {error.strerror}; check its owner, mode and disk, "
         f"or set {variable} to a folder of your own"

@@ -1,9 +1,8 @@
-"""Locks a project for one process, and tells which process holds it and where its daemon listens.
+"""Locks a project for one process, and finds the process that holds it and its daemon's socket.
 
-A lock is an flock, gone with its holder however that ends. What the file says is believed while the
-lock is held, and only if nobody else could have written it. The lock that counts lies beside the
-journal, so that a journal has one writer whatever the environments of those who come. Standard
-library only.
+A lock is an flock, which ends with its holder. The content of the file counts while the lock is held, and
+only if no other user could have written it. The lock that counts lies beside the journal, so that a journal
+has one writer, whatever the environments of its clients. Standard library only.
 """
 
 import json
@@ -37,10 +36,10 @@ HolderKind = Literal["daemon", "embedded"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectHolder:
-    """The process that holds a project, as it introduced itself.
+    """The process that holds a project, as its lock file describes it.
 
-    `socket` is None for a go-ent that has none, or that does not say. `is_earlier`: a daemon of a
-    version whose lock lay beside its socket alone.
+    `socket` is None if it has none, or names none. `is_earlier`: a daemon of a version that locked only
+    beside its socket.
     """
 
     kind: str = ""
@@ -74,7 +73,7 @@ class ProjectLock:
         self.socket = socket
 
     def is_visible(self) -> bool:
-        """Whether who comes still sees the locks: somebody may have removed the folders."""
+        """Whether other processes still see the locks: somebody may have removed the folders."""
         for path, fd in self._descriptors.items():
             try:
                 if not os.path.samestat(path.lstat(), os.fstat(fd)):
@@ -89,7 +88,7 @@ class ProjectLock:
 
 
 def lock_project(key: str, environ: Mapping[str, str], kind: HolderKind) -> ProjectLock | None:
-    """Every lock of the project; None if somebody else holds it, or only looks whether it is held."""
+    """Take every lock of the project; None if another process holds one, or is just checking one."""
     folders = (
         project_state_dir(key, environ),
         *_default_state_folders(key, environ),
@@ -119,29 +118,29 @@ def lock_project(key: str, environ: Mapping[str, str], kind: HolderKind) -> Proj
 
 
 def find_holder(key: str, environ: Mapping[str, str]) -> ProjectHolder | None:
-    """Who holds the project, whatever environment it was started in. Creates nothing.
+    """The process that holds the project, whatever its environment. Creates nothing.
 
-    Raises `UnsafeFolder` for a lock beside the journal that somebody else could have prepared.
+    Raises `UnsafeFolder` for a lock beside the journal that another user could have prepared.
     """
     for folder in _state_folders(key, environ):
         if held := lock_holder(folder):
             return held
     beside = runtime_folders(key, environ)[:1]
-    found = (_holder_beside_socket(folder) for folder in beside)  # of who has another home, say
+    found = (
+        _holder_beside_socket(folder) for folder in beside
+    )  # of a process with another home, for example
     return next(filter(None, found), None) or _old_version_holder(key, environ, *beside)
 
 
 def take_lock(folder: Path, name: str = LOCK_FILE) -> int | None:
     """A descriptor that holds the lock until it is closed; None if it is taken."""
-    import fcntl  # noqa: PLC0415 (Windows has none, and is to get a message, not a traceback)
-
     path = folder / name
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise unusable_folder_error(path, error, "XDG_STATE_HOME or XDG_RUNTIME_DIR") from error
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock_file(fd, shared=False)
     except BlockingIOError:
         os.close(fd)
         return None
@@ -152,9 +151,7 @@ def take_lock(folder: Path, name: str = LOCK_FILE) -> int | None:
 
 
 def lock_holder(folder: Path, name: str = LOCK_FILE) -> ProjectHolder | None:
-    """Who holds the lock now; None if nobody does."""
-    import fcntl  # noqa: PLC0415 (see above)
-
+    """The process that holds the lock now; None if none does."""
     path = folder / name
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -164,7 +161,7 @@ def lock_holder(folder: Path, name: str = LOCK_FILE) -> ProjectHolder | None:
         raise unusable_folder_error(path, error, "XDG_STATE_HOME or XDG_RUNTIME_DIR") from error
     try:
         _check_lock_file(path, os.fstat(fd))
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        _lock_file(fd, shared=True)
     except BlockingIOError:
         return _parse_holder(os.read(fd, MAX_HOLDER_BYTES))
     else:
@@ -173,8 +170,14 @@ def lock_holder(folder: Path, name: str = LOCK_FILE) -> ProjectHolder | None:
         os.close(fd)
 
 
+def _lock_file(fd: int, *, shared: bool) -> None:
+    import fcntl  # noqa: PLC0415 (Windows has none, and should show a message instead of a traceback)
+
+    fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+
+
 def _state_folders(key: str, environ: Mapping[str, str]) -> tuple[Path, ...]:
-    """The folder of the journal; and where it is for who comes without XDG_STATE_HOME."""
+    """The folder of the journal, and the one for processes without XDG_STATE_HOME."""
     folders = (
         each / "projects" / key for each in (state_path(environ), default_state_path(environ))
     )
@@ -185,7 +188,7 @@ def _state_folders(key: str, environ: Mapping[str, str]) -> tuple[Path, ...]:
 
 
 def _default_state_folders(key: str, environ: Mapping[str, str]) -> Iterator[Path]:
-    """The second of them, if it can be written: XDG_STATE_HOME may be set because it cannot."""
+    """The second of them, if it is writable: XDG_STATE_HOME may be set because it is not."""
     for folder in _state_folders(key, environ)[1:]:
         with suppress(OSError):
             made = project_state_dir(key, {**environ, "XDG_STATE_HOME": ""})
@@ -194,7 +197,7 @@ def _default_state_folders(key: str, environ: Mapping[str, str]) -> Iterator[Pat
 
 
 def _old_version_holder(key: str, environ: Mapping[str, str], *but: Path) -> ProjectHolder | None:
-    """A go-ent whose only lock lies beside its socket, which may be in another environment's folder."""
+    """A go-ent whose only lock is beside its socket, perhaps in the folder of another environment."""
     for folder in dict.fromkeys((*runtime_folders(key, environ), *_listening_folders(key))):
         held = None if folder in but else _holder_beside_socket(folder)
         if held and held.is_earlier:
@@ -207,7 +210,7 @@ def _holder_beside_socket(folder: Path) -> ProjectHolder | None:
     if is_private_folder(folder):
         if (folder / LOCK_FILE).is_char_device():  # so a worker's sandbox hides it
             return ProjectHolder(kind="daemon", host=socket.gethostname(), socket=folder / "sock")
-        with suppress(OSError):  # whoever needs the folder will say what is wrong with it
+        with suppress(OSError):  # code that needs the folder reports what is wrong with it
             held = lock_holder(folder)
     if held and not held.host:
         return replace(held, socket=folder / "sock", is_earlier=True)
@@ -215,7 +218,7 @@ def _holder_beside_socket(folder: Path) -> ProjectHolder | None:
 
 
 def _listening_folders(key: str) -> Iterator[Path]:
-    """Folders of that project's sockets that somebody listens on, as the kernel tells it."""
+    """Folders of the project's sockets on which a process listens, from the kernel's list."""
     names = runtime_folder_names(key)
     with suppress(OSError), open("/proc/net/unix", errors="replace") as lines:  # noqa: PTH123 (cheaper than a Path)
         for line in lines:
@@ -240,14 +243,14 @@ def _check_lock_file(path: Path, info: os.stat_result) -> None:
 
 def _parse_holder(text: bytes) -> ProjectHolder:
     try:
-        said = json.loads(text)
+        words = json.loads(text)
         held = ProjectHolder(
-            kind=str(said["kind"]),
-            pid=int(said["pid"]),
-            since=float(said["since"]),
-            host=str(said.get("host", "")),
-            socket=Path(said["socket"]) if said.get("socket") else None,
-            state=str(said.get("state", "")),
+            kind=str(words["kind"]),
+            pid=int(words["pid"]),
+            since=float(words["since"]),
+            host=str(words.get("host", "")),
+            socket=Path(words["socket"]) if words.get("socket") else None,
+            state=str(words.get("state", "")),
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         return ProjectHolder()
@@ -257,7 +260,7 @@ def _parse_holder(text: bytes) -> ProjectHolder:
 
 
 def _is_alive(pid: int) -> bool:
-    """Else it is in a PID namespace of its own, or has ended and its successor has not written yet."""
+    """Whether a holder is alive; if not, it is in another PID namespace, or its successor has not written."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -13,6 +13,7 @@ import yaml
 from msgspec import Meta
 
 from goent.domain.errors import ConfigError
+from goent.domain.input_mistakes import KEYS, explain_mistake
 from goent.domain.types import Dialect, Usage, Value
 
 FaultKind = Literal["status", "hang", "cut", "eof", "error", "malformed", "garbage", "mislabeled"]
@@ -144,11 +145,15 @@ def load_script(path: Path) -> Script:
     """Read a script from YAML; an unknown key is an error."""
     try:
         document: object = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return msgspec.convert(document, Script)
     except OSError as error:
         raise ConfigError(f"cannot read the script {str(path)!r}: {error.strerror}") from error
-    except (yaml.YAMLError, msgspec.ValidationError) as error:
+    except yaml.YAMLError as error:
         raise ConfigError(f"{str(path)!r} is not a script: {error}") from error
+    try:
+        return msgspec.convert(document, Script)
+    except msgspec.ValidationError as error:
+        mistake = explain_mistake(error, document, Script, KEYS)
+        raise ConfigError(f"{str(path)!r} is not a script: {mistake}") from error
 
 
 def say(text: str, *, think: str = "", usage: Usage = SMALL_USAGE) -> Step:

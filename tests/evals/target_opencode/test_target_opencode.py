@@ -194,10 +194,10 @@ async def test_logs_are_switched_off_by_setting_or_environment_and_never_in_the_
     trace = await shared.attempt(cwd, "say hello", heard, stream_logs=False)
     assert (heard.logs, trace.log_path) == ([], None)
     with pytest.MonkeyPatch.context() as changed:
-        environ = msgspec.convert(shared.servers.surroundings.environ(), dict[str, str])
+        environ = msgspec.convert(shared.servers.context.environ(), dict[str, str])
         changed.setitem(environ, LOG_SWITCH, "off")
-        around = msgspec.structs.replace(shared.servers.surroundings, environ=lambda: environ)
-        changed.setattr(shared.servers, "around", around)
+        context = msgspec.structs.replace(shared.servers.context, environ=lambda: environ)
+        changed.setattr(shared.servers, "context", context)
         await shared.attempt(cwd, "say hello", heard)
     assert heard.logs == []
     (shared.project / "a-file").write_text("")

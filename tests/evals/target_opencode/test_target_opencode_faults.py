@@ -202,9 +202,9 @@ async def test_what_cannot_be_had_says_what_to_do(shared: Evaluation, cwd: Path)
     for settings, kind, words in (
         ({"executable": "/nowhere/opencode"}, "opencode_missing", "npm install -g opencode-ai"),
         ({"base_url": "http://127.0.0.1:9"}, "opencode_missing", "leave `base_url` out"),
-        ({"model": "alone"}, "unknown_model", "'alone' is no `provider/model`"),
-        ({"cwd": "sub"}, "no_directory", "'sub' is no directory inside"),
-        ({"cwd": "away"}, "no_directory", "'away' is no directory inside"),
+        ({"model": "alone"}, "unknown_model", "'alone' is not `provider/model`"),
+        ({"cwd": "sub"}, "no_directory", "'sub' is not a directory inside"),
+        ({"cwd": "away"}, "no_directory", "'away' is not a directory inside"),
     ):
         target = OpenCodeTarget(spec(**settings), shared.servers)
         with pytest.raises(TargetError) as caught:

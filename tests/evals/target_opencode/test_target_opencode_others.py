@@ -79,7 +79,7 @@ async def test_the_users_opencode_has_no_say_unless_the_target_says_so(
     lax: Evaluation, cwd: Path
 ) -> None:
     trace = await lax.attempt(cwd, "say hello", model=None)
-    first = lax.servers.surroundings.settings().providers[0]
+    first = lax.servers.context.settings().providers[0]
     assert trace.by == TraceWorker(
         provider=first.name, backend=first.backend, model=first.model, method="serve"
     )
@@ -87,9 +87,9 @@ async def test_the_users_opencode_has_no_say_unless_the_target_says_so(
     assert request
     assert "task" in request.tools
     assert "mine_wipe" not in request.tools
-    around, gate = lax.servers.surroundings, lax.servers.accounts.gate
+    context, gate = lax.servers.context, lax.servers.accounts.gate
     mark = {
-        ServerSettings(settings=told, backend="moonshot").fingerprint(around, gate, ())
+        ServerSettings(settings=told, backend="moonshot").fingerprint(context, gate, ())
         for told in TOLD
     }
     assert len(mark) == 2

@@ -50,7 +50,7 @@ async def test_a_port_that_is_taken_is_named_with_what_to_do(shared: Evaluation,
         port = listener.extra(anyio.abc.SocketAttribute.local_port)
         with pytest.raises(TargetError) as failed:
             await shared.attempt(cwd, "say hello", port=port)
-    assert f"port {port} of '127.0.0.1' cannot be had" in str(failed.value)
+    assert f"OpenCode cannot listen on port {port} of '127.0.0.1'" in str(failed.value)
     assert "Address already in use; end whoever listens there, or set another `port`" in str(
         failed.value
     )

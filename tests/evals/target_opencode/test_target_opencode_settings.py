@@ -62,7 +62,7 @@ def test_every_mistake_is_told_with_its_path() -> None:
         )
     told = str(caught.value)
     for expected in (
-        "targets.yaml:3: target 'coder' (opencode): modell: is no setting",
+        "targets.yaml:3: target 'coder' (opencode): modell: is not a setting",
         "port: must be at most 65535, not 70000",
         "timeout_seconds: must be more than 0",
         "permission_policy: unknown permission_policy 'maybe'; one of reject, once, always",
@@ -73,7 +73,7 @@ def test_every_mistake_is_told_with_its_path() -> None:
         "config.enabled_providers: expected a list, not",
         "cwd: must be a folder inside the attempt's own directory, not '../elsewhere'",
         "base_url: expected an address",
-        "binary: says the same as `executable`",
+        "binary: has the same meaning as `executable`",
         "executable: has no effect on the server at `base_url`",
     ):
         assert expected in told, told
@@ -81,7 +81,9 @@ def test_every_mistake_is_told_with_its_path() -> None:
 
 
 def test_servers_that_are_many_cannot_have_one_port() -> None:
-    with pytest.raises(ConfigError, match="port: several servers cannot all have port 4096; take"):
+    with pytest.raises(
+        ConfigError, match="port: several servers cannot all have port 4096; remove"
+    ):
         read_opencode_settings(spec(port=4096, shared_server=False))
     assert read_opencode_settings(spec(port=0, shared_server=False)).port == 0
 
@@ -125,7 +127,7 @@ def test_a_file_may_write_either_spelling_and_its_mistakes_have_lines(tmp_path: 
     told = str(caught.value)
     assert "bad.yaml:4: targets[0].tools.bash: expected true or false" in told
     assert "bad.yaml:5: targets[0].startupTimeoutSeconds: must be more than 0" in told
-    assert "bad.yaml:6: targets[0].modle: unknown setting; did you mean 'model'?" in told
+    assert "bad.yaml:6: targets[0].modle: unknown key; did you mean 'model'?" in told
 
 
 @pytest.mark.spec("E01")

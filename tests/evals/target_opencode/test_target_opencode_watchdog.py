@@ -35,7 +35,7 @@ async def test_a_session_that_nobody_works_on_fails_and_does_not_hang(
 ) -> None:
     with ScriptedOpenCode.running() as server:
         server.busy = False
-        with pytest.raises(TargetError, match="works on the session no more") as caught:
+        with pytest.raises(TargetError, match="does not work on the session any more") as caught:
             await target(at_hand, server).invoke(an_attempt(cwd, "x", limit=30), Heard())
         assert (caught.value.kind, caught.value.retryable) == ("stalled", True)
         assert server.aborted.is_set()

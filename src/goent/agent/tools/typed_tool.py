@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from goent.agent.agent_ports import ToolInvocation, ToolMistake
+from goent.domain.input_mistakes import ARGUMENTS, explain_undecodable
 
 
 class ToolArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,8 +54,9 @@ class TypedTool(Generic[A]):
             # Not strict: models sometimes write "5" for 5, or "true" for true.
             return msgspec.json.decode(arguments.strip() or b"{}", type=self._kind, strict=False)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            mistake = explain_undecodable(error, arguments, self._kind, ARGUMENTS)
             raise ToolMistake(
-                f"invalid arguments of {self.name}: {error}. It takes {self._fields()}."
+                f"invalid arguments of {self.name}: {mistake}. It takes {self._fields()}."
             ) from None
 
     def _fields(self) -> str:

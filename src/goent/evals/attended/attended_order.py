@@ -13,7 +13,8 @@ from typing import Final
 
 import msgspec
 
-from goent.config.trust_records import UnreadableMaterial, named_file_materials, read_approvals
+from goent.config.trust_materials import UnreadableMaterial, named_file_materials
+from goent.config.trust_records import read_approvals
 from goent.domain.errors import RequestError
 from goent.domain.evaluation_messages import EvalRunRequest
 from goent.domain.settings import Act, Material, content_digest, list_places, make_act

@@ -131,9 +131,9 @@ def parse_json(text: str, place: SettingPlace, problems: Problems) -> Node | Non
     except RecursionError:
         problems.note(place, "nested too deeply")
     except UnicodeError:
-        problems.note(place, "no valid JSON: half a surrogate pair")
+        problems.note(place, "invalid JSON: half a surrogate pair")
     except ValueError as error:
-        problems.note(place, f"no valid JSON: {getattr(error, 'msg', error)}")
+        problems.note(place, f"invalid JSON: {getattr(error, 'msg', error)}")
     return None
 
 

@@ -5,7 +5,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from goent.config.settings_tree import describe_validation_error
+from goent.domain.input_mistakes import KEYS, explain_mistake
 from goent.domain.types import Value
 from goent.evals.graders.findings import InvalidGrader
 from goent.evals.suites import GraderSpec
@@ -158,6 +158,5 @@ def read_grader_settings(spec: GraderSpec, form: type[S]) -> S:
     try:
         return msgspec.convert(spec.settings, form)
     except msgspec.ValidationError as error:
-        path, words = describe_validation_error(error, spec.settings)
-        where = f"{path.removeprefix('.')}: " if path else ""
-        raise InvalidGrader(f"Grader {spec.name!r} ({spec.type}): {where}{words}") from None
+        mistake = explain_mistake(error, spec.settings, form, KEYS)
+        raise InvalidGrader(f"Grader {spec.name!r} ({spec.type}): {mistake}") from None

@@ -13,8 +13,8 @@ import anyio
 import msgspec
 from msgspec import Meta
 
-from goent.config.settings_tree import describe_validation_error
 from goent.domain.errors import ConfigError
+from goent.domain.input_mistakes import KEYS, explain_undecodable
 from goent.domain.types import Value
 from goent.evals.eval_ports import AttemptObserver, CaseAttempt, TargetError
 from goent.evals.suites import EvalCase, TargetSpec
@@ -196,21 +196,13 @@ class ReplayTarget:
             try:
                 recording = msgspec.json.decode(line, type=_Recording)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                mistakes.append(
-                    f"{self._path}:{number}: no recording: {_decode_problem(error, line)}"
-                )
+                why = explain_undecodable(error, line, _Recording, KEYS)
+                mistakes.append(f"{self._path}:{number}: no recording: {why}")
                 continue
             if recording.answers:
                 yield _RecordingLine(number=number, said=line, recording=recording)
             else:
                 mistakes.append(f"{self._path}:{number}: no answer; write `output` or `text`")
-
-
-def _decode_problem(error: Exception, line: bytes) -> str:
-    if not isinstance(error, msgspec.ValidationError):
-        return str(error)
-    path, words = describe_validation_error(error, msgspec.json.decode(line))
-    return f"{path.removeprefix('.')}: {words}" if path else words
 
 
 def _recordings_of(case: EvalCase, lines: list[_RecordingLine]) -> Iterator[_RecordingLine]:

@@ -1,29 +1,25 @@
 """Runs one prompt on an OpenCode server, from its session to its trace.
 
-The stream of the attempt's own directory goes into the log as it comes, and what matters of it to the
-messages told so far and to whoever decides about permissions. When it breaks it is opened again; what was
-asked meanwhile is looked up.
-
-The reply to the prompt says that the turn is over and how; it holds the last message alone, so the others are
-read from the session. Whatever happens, the turn is aborted in the end, and the session deleted, unless a
-conversation goes on in it.
+The event stream of the attempt's own directory goes into the log as it arrives, into the transcript,
+and to the policy that decides about permissions. The reply to the prompt says that the turn is over
+and how; it holds the last message alone, so the others are read from the session. Whatever happens,
+the turn is aborted in the end and the session deleted, unless a conversation continues in it.
 """
 
 import time
 from collections.abc import Callable, Collection, Generator
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Protocol
 
 import anyio
-from anyio.abc import TaskStatus
+from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
 from goent.agents.worker_paths import WorkerPaths
 from goent.domain.errors import (
-    ModelRefused,
     PermissionDenied,
     ProtocolError,
     Stalled,
@@ -50,21 +46,18 @@ from goent.evals.targets.opencode_transcript import (
     traced_message,
 )
 from goent.evals.traces import Trace, TraceWorker
-from goent.opencode.call_guard import read_call_state
 from goent.opencode.event_stream import (
     ALL_EVENTS,
     Connected,
+    EventRouter,
     Heartbeat,
-    PartUpdated,
-    PermissionQuestion,
     ServerEvent,
-    SessionCreated,
     SessionError,
     SessionIdle,
-    listen_in_directory,
 )
-from goent.opencode.opencode_turn import classify_fault
+from goent.opencode.opencode_turn import classify_fault, explained_fault, message_failure
 from goent.opencode.server_api import (
+    MessagePart,
     OpenCodeClient,
     PendingQuestion,
     ServerMessage,
@@ -80,7 +73,7 @@ CLEAN_UP_S: Final = 5.0
 
 @dataclass(slots=True, kw_only=True)
 class SessionThread:
-    """The session, which of its messages were read and what of it was paid already, and its log."""
+    """A conversation's session: its log, and the messages and costs of earlier turns."""
 
     log: StreamLog
     session: str = ""
@@ -89,157 +82,134 @@ class SessionThread:
 
 
 async def delete_session(client: OpenCodeClient, session: str) -> None:
-    """Delete a session; of a server that is gone there is nothing to delete."""
+    """Delete a session, if its server is still there."""
     with anyio.move_on_after(CLEAN_UP_S, shield=True), suppress(ProtocolError):
         await client.delete(session)
 
 
-RECONNECT_S = 0.2
-LOOK_INTERVAL_S = 5.0  # seconds without news before the server is asked how it stands
-MOST_IDLE_LOOKS = 3  # looks in a row at a session that nobody works on any more
-MOST_BOOT_LOOKS = 12  # the same before anybody has: a busy server takes its time to begin
-MOST_FAILED_LOOKS = 12  # looks in a row that brought no answer
+LOOK_INTERVAL_S = 5.0  # without news before the server is asked about the session
+MAX_IDLE_LOOKS = 3  # in a row that find the session idle
+MAX_BOOT_LOOKS = 12  # the same before its turn began: a busy server is slow to begin
+MAX_FAILED_LOOKS = 12  # in a row without an answer
 
 
 class AttemptControl(Protocol):
-    """Whose attempt it is."""
+    """The attempt that a session belongs to."""
 
     def permission_refused(self, *, by_subagent: bool) -> None:
-        """A permission that fails the attempt; a subagent's no does not end the turn by itself."""
+        """A refusal that fails the attempt; a subagent's does not end the turn by itself."""
         ...
 
     def attempt_failed(self, error: WorkerError) -> None: ...
 
 
 class SessionMonitor:
-    """The ear of one attempt, for one session and its subagents'."""
+    """Follows the session of one attempt and its subagents': events, permissions, liveness."""
 
     def __init__(
         self,
         client: OpenCodeClient,
         directory: str,
         session: str,
-        growing: LiveTranscript,
-        permits: AttemptPermissions,
-        concerned: AttemptControl,
+        transcript: LiveTranscript,
+        permissions: AttemptPermissions,
+        control: AttemptControl,
     ) -> None:
+        self.directory = directory
         self.fault: SessionFault | None = None
         self._client = client
-        self._directory = directory
         self._session = session
-        self._growing = growing
-        self._permits = permits
-        self._concerned = concerned
-        self._sessions = {session}
+        self._transcript = transcript
+        self._permissions = permissions
+        self._control = control
         self._has_news = self._began = False
         self._over = anyio.Event()
+        self._answering = anyio.Lock()
 
-    async def listen(self, log: StreamLog, *, task_status: TaskStatus[None]) -> None:
-        """For as long as the task lives; started when the stream is up."""
-        up = False
-        while True:
-            with suppress(ProtocolError):
-                async with aclosing(
-                    listen_in_directory(self._client, self._directory, ALL_EVENTS)
-                ) as events:
-                    async for line, told in events:
-                        log.write(line.encode())
-                        if told:
-                            await self._apply(told)
-                        if isinstance(told, Connected) and not up:
-                            up = True
-                            task_status.started()
-            await anyio.sleep(RECONNECT_S)
+    async def start(self, tasks: TaskGroup, log: StreamLog) -> None:
+        """Return when the event stream is connected, or after a while: it may come up later."""
+
+        def observe(line: str, event: ServerEvent | None) -> None:
+            log.write(line.encode())
+            if event:
+                self._has_news = self._has_news or not isinstance(event, Connected | Heartbeat)
+                self._transcript.apply(event)
+
+        router = EventRouter(self._client, ALL_EVENTS, directory=self.directory, observe=observe)
+        router.add(self._session, self)
+        with anyio.move_on_after(CONNECT_TIMEOUT_S):
+            await tasks.start(router.run)
+        tasks.start_soon(self._watch, router)
 
     async def until_over(self, patience: float) -> None:
-        """The reply to a prompt can be ahead of what the stream tells of its end."""
+        """The reply to a prompt can be ahead of the events of its end."""
         with anyio.move_on_after(patience):
             await self._over.wait()
 
-    async def watch(self) -> None:
-        """For as long as the task lives, or until nobody works on the session any more."""
-        idle = deaf = 0
-        while True:
-            await anyio.sleep(LOOK_INTERVAL_S)
-            if self._has_news:
-                self._has_news, self._began, idle, deaf = False, True, 0, 0
-                continue
-            try:
-                await self._answer_open_questions()
-                at_work = self._session in await self._client.busy(self._directory)
-            except ProtocolError as error:
-                deaf += 1
-                if deaf >= MOST_FAILED_LOOKS:
-                    self._concerned.attempt_failed(error)
-                continue
-            self._began = self._began or at_work
-            idle, deaf = (0 if at_work else idle + 1), 0
-            if idle >= (MOST_IDLE_LOOKS if self._began else MOST_BOOT_LOOKS):
-                why = "OpenCode works on the session no more, and has not answered"
-                self._concerned.attempt_failed(Stalled(why))
-
-    async def _apply(self, told: ServerEvent) -> None:
-        self._has_news = self._has_news or not isinstance(told, Connected | Heartbeat)
-        self._growing.apply(told)
-        match told:
-            case Connected():
-                with suppress(ProtocolError):
-                    await self._answer_open_questions()
-            case SessionCreated(info=info) if info.parent in self._sessions:
-                self._sessions.add(info.id)
-            case SessionError(error=error, session=self._session):
-                if self.fault is None or not self.fault.data.message:
-                    self.fault = error  # the next one may be the same with its stack
-            case SessionIdle(session=self._session):
+    async def hear(self, event: ServerEvent) -> None:
+        match event:
+            case SessionError(error=error):
+                self.fault = explained_fault(self.fault, error)
+            case SessionIdle():
                 self._over.set()
-            case PermissionQuestion():
-                await self._answer(told)
-            case PartUpdated(part=part) if part.call and part.call == self._permits.stopped_call:
-                if read_call_state(part).status == "error":  # as it is to be read in the trace
-                    self._concerned.permission_refused(by_subagent=True)
             case _:
                 pass
 
-    async def _answer_open_questions(self) -> None:
-        for question in await self._client.questions(self._directory):
-            await self._answer(question)
+    async def hear_tool_call(self, part: MessagePart) -> None:
+        # Only now: the trace has to show the call as refused.
+        stopped = part.call and part.call == self._permissions.stopped_call
+        if stopped and part.call_state.status == "error":
+            self._control.permission_refused(by_subagent=True)
 
-    async def _answer(self, question: PendingQuestion) -> None:
-        if not await self._is_ours(question.session):
-            return
-        with suppress(ProtocolError):  # a question that its turn has taken back
-            await self._permits.answer(question, self._client, self._directory)
-        if self._permits.refusal:
-            self._concerned.permission_refused(by_subagent=question.session != self._session)
+    async def hear_question(self, question: PendingQuestion) -> None:
+        async with self._answering:
+            with suppress(ProtocolError):  # a question that its turn has withdrawn
+                await self._permissions.answer(question, self._client, self.directory)
+        if self._permissions.refusal:
+            self._control.permission_refused(by_subagent=question.session != self._session)
 
-    async def _is_ours(self, session: str) -> bool:
-        if session not in self._sessions:
-            with suppress(ProtocolError):
-                if (await self._client.session(session)).parent in self._sessions:
-                    self._sessions.add(session)
-        return session in self._sessions
+    async def _watch(self, router: EventRouter) -> None:
+        """Fail the attempt when the server does not answer, or has stopped working on the session."""
+        idle = failed = 0
+        while True:
+            await anyio.sleep(LOOK_INTERVAL_S)
+            if self._has_news:
+                self._has_news, self._began, idle, failed = False, True, 0, 0
+                continue
+            try:
+                for question in await self._client.questions(self.directory):
+                    if await router.owner(question.session):
+                        await self.hear_question(question)
+                busy = await self._client.is_busy(self._session, self.directory)
+            except ProtocolError as error:
+                failed += 1
+                if failed >= MAX_FAILED_LOOKS:
+                    self._control.attempt_failed(error)
+                continue
+            self._began = self._began or busy
+            idle, failed = (0 if busy else idle + 1), 0
+            if idle >= (MAX_IDLE_LOOKS if self._began else MAX_BOOT_LOOKS):
+                reason = "OpenCode does not work on the session any more, and has not answered"
+                self._control.attempt_failed(Stalled(reason))
 
 
-CONNECT_TIMEOUT_S = (
-    10.0  # seconds for the event stream; without it the attempt goes on, and is looked at
-)
-ANSWER_TIMEOUT_S = 60.0  # seconds for an answer that a busy server may take long for
-REPORT_INTERVAL_S = 1.0  # seconds between two tellings of what has grown
-LATE_ERROR_S = 1.0  # seconds for an error that comes after the refusal that it brought about
-LAST_EVENTS_S = 2.0  # seconds for what the stream tells after the reply
-REFUSAL_GRACE_S = 5.0  # seconds for the end of a turn in which something was refused
-REFUSED_FINISH = "content-filter"
+CONNECT_TIMEOUT_S = 10.0  # for the event stream; the attempt continues without it
+ANSWER_TIMEOUT_S = 60.0  # for an answer that may take a busy server long
+REPORT_INTERVAL_S = 1.0
+LATE_ERROR_TIMEOUT_S = 1.0  # for an error that arrives after the refusal that it caused
+LAST_EVENTS_TIMEOUT_S = 2.0  # for events after the reply
+REFUSAL_GRACE_S = 5.0  # for the end of a turn in which something was refused
 
 
 class AttemptPlan(Value, frozen=True, kw_only=True):
-    """All that is decided before an attempt begins. `links` are files outside that may be read.
+    """Everything decided before an attempt begins. `links` are files outside that may be read.
 
-    `by` is who works, where that is one of go-ent's providers or like one.
+    `by` is who works, if that is one of go-ent's providers or like one.
     """
 
     attempt: CaseAttempt
     directory: Path
-    words: TurnInput
+    prompt: TurnInput
     links: tuple[Path, ...]
     rules: tuple[PermissionRule, ...]
     policy: AskPolicy
@@ -251,26 +221,26 @@ class AttemptPlan(Value, frozen=True, kw_only=True):
 
 
 class OpenCodeAttempt:
-    """One prompt on one server. `thread` is a conversation's; another one's session is deleted in the end."""
+    """One prompt on one server; its session is deleted in the end unless `thread` continues it."""
 
     def __init__(
         self,
         plan: AttemptPlan,
         use: ServerUse,
         accounts: Accounts,
-        witness: AttemptObserver,
+        observer: AttemptObserver,
         secrets: Callable[[], Collection[str]],
         thread: SessionThread | None = None,
     ) -> None:
         self._plan = plan
         self._use = use
         self._accounts = accounts
-        self._witness = witness
+        self._observer = observer
         self._is_alone = thread is None
         self._thread = thread or SessionThread(log=StreamLog(secrets))
         self._log = self._thread.log
-        self._permissions = AttemptPermissions(plan.rules, plan.policy, plan.links, witness)
-        self._ground = WorkerPaths(plan.directory)
+        self._permissions = AttemptPermissions(plan.rules, plan.policy, plan.links, observer)
+        self._workdir = WorkerPaths(plan.directory)
         self._scope = anyio.CancelScope()
         self._error: WorkerError | None = None
         self._reply: ServerMessage | None = None
@@ -282,28 +252,28 @@ class OpenCodeAttempt:
         return self._use.server.client
 
     async def run(self, until: float) -> tuple[Trace, WorkerError | None]:
-        """The trace, and why the attempt failed if it did; `until` is the end of its time."""
+        """The trace, and why the attempt failed if it did; `until` is its deadline."""
         plan = self._plan
         with self._accounts.charge_to(plan.payer) as bill:
             if not plan.choice.is_metered:
                 await self._accounts.allow_direct(plan.payer, plan.choice.provider)
             session = await self._open(until)
             await self._check_guard()
-            growing = LiveTranscript(session, self._witness, self._thread.seen)
+            transcript = LiveTranscript(session, self._observer, self._thread.seen)
             began, clock = datetime.now(UTC), time.monotonic()
             try:
                 with self._bind(session):
-                    await self._prompt(session, growing, bill, until)
+                    await self._prompt(session, transcript, bill, until)
                     took = ((self._replied or time.monotonic()) - clock) * 1000
                     await self._stop(session)
-                    trace = await self._collect_trace(session, growing, bill)
+                    trace = await self._collect_trace(session, transcript, bill)
             finally:
                 if self._is_alone:
                     self._log.end()
-                self._report(growing, bill)
+                self._report(transcript, bill)
                 with anyio.CancelScope(shield=True):
                     await self._clean_up(session, bill)
-                self._report(growing, bill)
+                self._report(transcript, bill)
         error = self._verdict()
         return replace(
             trace,
@@ -325,7 +295,7 @@ class OpenCodeAttempt:
         return str(self._plan.directory)
 
     async def _open(self, until: float) -> str:
-        """Making a directory ready takes the server a while, and all its strength."""
+        """The session, made within the attempt's time: booting a directory takes a while."""
         if self._thread.session:
             return self._thread.session
         with anyio.CancelScope(deadline=until):
@@ -362,48 +332,46 @@ class OpenCodeAttempt:
                 guard.remove(session)
 
     async def _check_guard(self) -> None:
-        """A server that somebody else runs has no guard: what it asks is all that we hear of."""
+        """A server that somebody else runs has no guard: only its questions are judged."""
         guard, directory = self._use.server.guard, str(self._plan.directory)
         if guard and not await guard.wait_until_loaded(directory):
             raise guard_missing(directory)
 
     async def judge(self, call: GuardedCall) -> GuardVerdict:
-        """A call that the policy refuses ends the attempt."""
-        verdict = self._permissions.judge(call, self._ground)
+        """Judge a tool call; one that the policy refuses ends the attempt."""
+        verdict = self._permissions.judge(call, self._workdir)
         if self._permissions.refusal:
             self.permission_refused(by_subagent=not call.is_own)
         return verdict
 
     async def _prompt(
-        self, session: str, growing: LiveTranscript, bill: AttemptBill, until: float
+        self, session: str, transcript: LiveTranscript, bill: AttemptBill, until: float
     ) -> None:
         plan, server = self._plan, self._use.server
         if plan.log_dir and not self._log.path:
-            self._log.begin(plan.log_dir, plan.attempt, self._witness)
-        hearing = SessionMonitor(
-            self._client, str(plan.directory), session, growing, self._permissions, self
+            self._log.begin(plan.log_dir, plan.attempt, self._observer)
+        monitor = SessionMonitor(
+            self._client, str(plan.directory), session, transcript, self._permissions, self
         )
         self._scope.deadline = until
         with self._scope:
             async with task_group() as tasks:
-                with anyio.move_on_after(CONNECT_TIMEOUT_S):
-                    await tasks.start(hearing.listen, self._log)
-                tasks.start_soon(hearing.watch)
-                tasks.start_soon(self._report_regularly, growing, bill)
+                await monitor.start(tasks, self._log)
+                tasks.start_soon(self._report_regularly, transcript, bill)
                 tasks.start_soon(self._watch_server, server.gone)
                 try:
                     self._reply = await self._client.ask(
-                        session, plan.words, patience=plan.limit_s + CLEAN_UP_S
+                        session, plan.prompt, patience=plan.limit_s + CLEAN_UP_S
                     )
                 except ProtocolError as error:
-                    self._error = await self._explain(error, hearing)
+                    self._error = await self._explain(error, monitor)
                 self._replied = time.monotonic()
-                if self._log.path and (self._reply or hearing.fault):
-                    await hearing.until_over(LAST_EVENTS_S)
+                if self._log.path and (self._reply or monitor.fault):
+                    await monitor.until_over(LAST_EVENTS_TIMEOUT_S)
                 tasks.cancel_scope.cancel()
 
     def permission_refused(self, *, by_subagent: bool) -> None:
-        """The turn ends by itself, and says so; one whose subagent was refused would go on."""
+        """The turn ends by itself, unless the refusal was a subagent's."""
         grace = 0.0 if by_subagent else REFUSAL_GRACE_S
         self._scope.deadline = min(self._scope.deadline, anyio.current_time() + grace)
 
@@ -415,29 +383,28 @@ class OpenCodeAttempt:
         await gone.wait()
         self.attempt_failed(await self._use.server.crash())
 
-    async def _explain(self, error: ProtocolError, hearing: SessionMonitor) -> WorkerError:
-        """Why the prompt was not answered: the server knows, or is no more."""
+    async def _explain(self, error: ProtocolError, monitor: SessionMonitor) -> WorkerError:
+        """Why the prompt was not answered."""
         if isinstance(error, ServerUnreachable):
             ending = await self._use.server.is_ending()
             return await self._use.server.crash() if ending else error
-        with anyio.move_on_after(LATE_ERROR_S):
-            while hearing.fault is None:  # noqa: ASYNC110 (the stream tells it, a moment later)
+        with anyio.move_on_after(LATE_ERROR_TIMEOUT_S):
+            while monitor.fault is None:  # noqa: ASYNC110 (the event stream reports it a moment later)
                 await anyio.sleep(0.05)
-        return classify_fault(hearing.fault) if hearing.fault else error
+        return classify_fault(monitor.fault) if monitor.fault else error
 
     async def _stop(self, session: str) -> None:
-        """A turn that is not over is ended."""
         if self._reply is None:
             with anyio.move_on_after(CLEAN_UP_S, shield=True), suppress(ProtocolError):
                 await self._client.abort(session)
 
     async def _collect_trace(
-        self, session: str, growing: LiveTranscript, bill: AttemptBill
+        self, session: str, transcript: LiveTranscript, bill: AttemptBill
     ) -> Trace:
-        """The session's own messages and its subagents'; of a server that is gone, what it had told."""
+        """The messages of the session and its subagents; if the server is gone, those it had reported."""
         with suppress(ProtocolError):
-            await self._read_messages(session, growing)
-        spoken = growing.messages
+            await self._read_messages(session, transcript)
+        spoken = transcript.messages
         self._thread.seen.update(each.message.info.id for each in spoken)
         calls = sum(count_model_calls(each.message) for each in spoken)
         if self._plan.choice.is_metered:
@@ -452,12 +419,15 @@ class OpenCodeAttempt:
             llm_calls=calls,
         )
 
-    async def _read_messages(self, session: str, growing: LiveTranscript) -> None:
+    async def _read_messages(self, session: str, transcript: LiveTranscript) -> None:
         sessions = [session]
         for each in sessions:  # while it grows
-            said = await self._client.messages(each, patience=ANSWER_TIMEOUT_S)
-            messages = [one for one in said if one.info.id not in self._thread.seen]
-            growing.replace_session(each, messages)
+            messages = [
+                message
+                for message in await self._client.messages(each, patience=ANSWER_TIMEOUT_S)
+                if message.info.id not in self._thread.seen
+            ]
+            transcript.replace_session(each, messages)
             named = dict.fromkeys(call.session for call in delegations(messages))
             sessions += [child for child in named if child not in sessions]
 
@@ -471,11 +441,11 @@ class OpenCodeAttempt:
             await self._accounts.report_direct(self._plan.payer, provider, report)
 
     async def _clean_up(self, session: str, bill: AttemptBill) -> None:
-        """Nothing goes on and nothing stays behind; a server that is gone has nothing left."""
+        """Leave nothing running and nothing behind."""
         with anyio.move_on_after(CLEAN_UP_S), suppress(ProtocolError):
             if self._reply is None:
                 await self._client.abort(session)
-            if not self._is_usage_reported:  # cut off before anybody looked
+            if not self._is_usage_reported:  # the attempt was cut off
                 await self._report_usage(session, bill)
         if self._is_alone:
             await delete_session(self._client, session)
@@ -491,18 +461,14 @@ class OpenCodeAttempt:
             return self._error
         if self._reply is None:
             return TurnTimeout(f"OpenCode was not done after {self._plan.limit_s:g} s")
-        if fault := self._reply.info.error:
-            return classify_fault(fault)
-        if self._reply.info.finish == REFUSED_FINISH:
-            return ModelRefused(f"{self._plan.words.model or 'the model'} refused to answer")
-        return None
+        return message_failure(self._reply.info, self._plan.prompt.model or "the model")
 
-    async def _report_regularly(self, growing: LiveTranscript, bill: AttemptBill) -> None:
+    async def _report_regularly(self, transcript: LiveTranscript, bill: AttemptBill) -> None:
         while True:
             await anyio.sleep(REPORT_INTERVAL_S)
-            self._report(growing, bill)
+            self._report(transcript, bill)
 
-    def _report(self, growing: LiveTranscript, bill: AttemptBill) -> None:
-        growing.report_changes()
+    def _report(self, transcript: LiveTranscript, bill: AttemptBill) -> None:
+        transcript.report_changes()
         if bill.calls:
-            self._witness.usage_changed(bill.tokens, bill.usd)
+            self._observer.usage_changed(bill.tokens, bill.usd)

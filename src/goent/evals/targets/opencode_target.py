@@ -49,7 +49,7 @@ READ_FIRST_PROMPT = "Read these files before you begin; they say how the work is
 
 
 class OpenCodePrompt(Value, frozen=True, kw_only=True):
-    """The last thing said is `text`, and `before` is what came ahead of it; `links` are the files named."""
+    """The last message is `text`, and `before` the ones ahead of it; `links` are the files they name."""
 
     text: str
     system: str = ""
@@ -58,15 +58,15 @@ class OpenCodePrompt(Value, frozen=True, kw_only=True):
 
 
 def opencode_prompt(case: EvalCase, system_prompt: str) -> OpenCodePrompt:
-    """The target's own system prompt comes first. A file is named, never pasted."""
-    systems = [said.text for said in case.input if said.role == "system"]
-    spoken = [said for said in case.input if said.role != "system"]
-    texts = [_with_links(said.text, said.files) for said in spoken]
+    """The case as a prompt, after the target's own system prompt. Files are named, not pasted."""
+    systems = [message.text for message in case.input if message.role == "system"]
+    others = [message for message in case.input if message.role != "system"]
+    texts = [_with_links(message.text, message.files) for message in others]
     last = texts.pop() if texts else ""
-    before = [f"[{said.role}]\n{text}" for said, text in zip(spoken, texts, strict=False)]
+    before = [f"[{message.role}]\n{text}" for message, text in zip(others, texts, strict=False)]
     if case.guidelines:
         before.insert(0, _with_links(READ_FIRST_PROMPT, case.guidelines))
-    files = (path for said in case.input for path in said.files)
+    files = (path for message in case.input for path in message.files)
     return OpenCodePrompt(
         text=last,
         system="\n\n".join(filter(None, (system_prompt, *systems))),
@@ -89,10 +89,10 @@ _ERROR_KINDS: dict[type[GoentError], str] = {
 
 
 class OpenCodeTarget:
-    """The port `Target`, by `opencode serve`. Nothing is started before the first attempt."""
+    """The port `EvalTarget`, by `opencode serve`. Nothing is started before the first attempt."""
 
     def __init__(self, spec: TargetSpec, servers: EvalServers) -> None:
-        """Raises `ConfigError` if the settings are no such target's."""
+        """Raises `ConfigError` if the settings are wrong."""
         self._settings = read_opencode_settings(spec)
         self._own_secrets = target_secrets([spec])
         self._rules = session_rules(self._settings)
@@ -104,35 +104,35 @@ class OpenCodeTarget:
 
     @asynccontextmanager
     async def conversation(self, attempt: CaseAttempt) -> AsyncGenerator[EvalTarget]:
-        """All turns are prompts of one session, which begins with the first."""
+        """All turns are prompts of one session, created for the first."""
         thread = SessionThread(log=StreamLog(self._secrets))
         async with AsyncExitStack() as stack:
-            talk = _AttemptContext(stack, thread)
+            shared = _AttemptContext(stack, thread)
             try:
-                yield _OpenCodeConversation(attempt, talk, self._ask)
+                yield _OpenCodeConversation(attempt, shared, self._ask)
             finally:
                 thread.log.end()
-                if talk.use and thread.session:
-                    await delete_session(talk.use.server.client, thread.session)
+                if shared.use and thread.session:
+                    await delete_session(shared.use.server.client, thread.session)
 
     async def _ask(
-        self, attempt: CaseAttempt, witness: AttemptObserver, talk: "_AttemptContext"
+        self, attempt: CaseAttempt, witness: AttemptObserver, shared: "_AttemptContext"
     ) -> Trace:
         limit = min(self._settings.timeout_seconds or attempt.timeout_s, attempt.timeout_s)
         until = anyio.current_time() + limit
         accounts = self._servers.accounts
         try:
-            plan = talk.continue_plan(self._plan(attempt, limit))
-            talk.use = talk.use or await self._use(talk.stack, plan, until)
+            plan = shared.continue_plan(self._plan(attempt, limit))
+            shared.use = shared.use or await self._use(shared.stack, plan, until)
             attempting = OpenCodeAttempt(
-                plan, talk.use, accounts, witness, self._secrets, talk.thread
+                plan, shared.use, accounts, witness, self._secrets, shared.thread
             )
             trace, error = await attempting.run(until)
         except TargetError:
             raise
         except GoentError as refusal:
             raise _target_error(refusal) from refusal
-        except OSError as trouble:  # a disk that refuses the server its folders
+        except OSError as trouble:  # the server's folders cannot be created
             raise TargetError("environment", f"OpenCode cannot be started: {trouble}") from trouble
         if error:
             failure = _target_error(error)
@@ -140,14 +140,14 @@ class OpenCodeTarget:
         return trace
 
     def _with_advice(self, failure: TargetError, choice: TargetModel) -> TargetError:
-        """OpenCode says the same of a model that nobody has and of one that it has no key for."""
+        """Explain a missing key, which OpenCode reports like an unknown model."""
         if failure.kind not in _NO_KEY_KINDS or choice.is_metered or not self._settings.is_hermetic:
             return failure
-        words = (
-            f"{failure}; go-ent holds no key for {choice.provider.backend!r}, and logins of your own OpenCode "
-            "do not count in a hermetic profile: set `profile: user` in the target, or give go-ent a key"
+        message = (
+            f"{failure}; go-ent has no key for {choice.provider.backend!r}, and logins of your own OpenCode "
+            "do not apply in a hermetic profile: set `profile: user` in the target, or give go-ent a key"
         )
-        return TargetError(failure.kind, words, retryable=failure.retryable)
+        return TargetError(failure.kind, message, retryable=failure.retryable)
 
     async def _use(self, stack: AsyncExitStack, plan: AttemptPlan, until: float) -> ServerUse:
         terms = ServerSettings(settings=self._settings, backend=plan.choice.provider.backend)
@@ -156,54 +156,56 @@ class OpenCodeTarget:
         raise TurnTimeout(f"OpenCode's server was not ready within {plan.limit_s:g} s")
 
     def _plan(self, attempt: CaseAttempt, limit: float) -> AttemptPlan:
-        told, around = self._settings, self._servers.surroundings
-        directory = (attempt.cwd / told.cwd).resolve()
+        settings, context = self._settings, self._servers.context
+        directory = (attempt.cwd / settings.cwd).resolve()
         if not directory.is_dir() or not directory.is_relative_to(attempt.cwd.resolve()):
-            where = f"{told.cwd or '.'!r} is no directory inside {str(attempt.cwd)!r}"
+            where = f"{settings.cwd or '.'!r} is not a directory inside {str(attempt.cwd)!r}"
             raise TargetError("no_directory", where)
-        if told.base_url is None:
-            check_trusted(with_profile(told, around), directory)
-        said = opencode_prompt(attempt.case, told.system_prompt)
-        choice = choose_model(told, around)
-        # What the directory tells every agent, where OpenCode is kept from reading it by itself.
-        alone = replace(with_profile(told, around).settings(), project=directory)
-        words = TurnInput(
-            text=said.text,
-            before=said.before,
-            files=tuple(project_instructions(directory, alone)) if told.base_url is None else (),
+        if settings.base_url is None:
+            check_trusted(with_profile(settings, context), directory)
+        prompt = opencode_prompt(attempt.case, settings.system_prompt)
+        choice = choose_model(settings, context)
+        # The directory's own instructions, unless OpenCode reads them by itself.
+        alone = replace(with_profile(settings, context).settings(), project=directory)
+        turn_input = TurnInput(
+            text=prompt.text,
+            before=prompt.before,
+            files=tuple(project_instructions(directory, alone))
+            if settings.base_url is None
+            else (),
             model=choice.model,
-            system=said.system,
-            agent=told.agent,
-            variant=told.variant,
+            system=prompt.system,
+            agent=settings.agent,
+            variant=settings.variant,
         )
         return AttemptPlan(
             attempt=attempt,
             directory=directory,
-            words=words,
-            links=said.links,
+            prompt=turn_input,
+            links=prompt.links,
             rules=self._rules,
-            policy=told.permission_policy,
+            policy=settings.permission_policy,
             choice=choice,
-            by=_trace_worker(told, choice),
+            by=_trace_worker(settings, choice),
             payer=f"eval.{attempt.case.id}.{secrets.token_hex(4)}",
             limit_s=limit,
             log_dir=self._log_dir(),
         )
 
     def _secrets(self) -> Collection[str]:
-        """What no log may have: go-ent's keys, and what the target's own settings hold of that kind."""
+        """What no log may contain: go-ent's keys, and secrets in the target's own settings."""
         return (*self._servers.secrets(), *self._own_secrets)
 
     def _log_dir(self) -> Path | None:
-        around = self._servers.surroundings
-        if not is_log_wanted(self._settings.stream_logs, around.environ()):
+        context = self._servers.context
+        if not is_log_wanted(self._settings.stream_logs, context.environ()):
             return None
-        return around.settings().project / (self._settings.stream_log_dir or LOG_FOLDER)
+        return context.settings().project / (self._settings.stream_log_dir or LOG_FOLDER)
 
 
 @dataclass(slots=True)
 class _AttemptContext:
-    """The server that an attempt is on; in a conversation, what its prompts have in common."""
+    """The server of an attempt; in a conversation, everything that its prompts share."""
 
     stack: AsyncExitStack
     thread: SessionThread | None = None
@@ -211,42 +213,47 @@ class _AttemptContext:
     links: tuple[Path, ...] = ()
 
     def continue_plan(self, plan: AttemptPlan) -> AttemptPlan:
-        """What was linked once may be read on; what was attached once is in the session."""
+        """Earlier links may still be read; instructions are attached only once."""
         self.links = tuple(dict.fromkeys((*self.links, *plan.links)))
-        words = replace(plan.words, files=()) if self.use else plan.words
-        return replace(plan, words=words, links=self.links)
+        prompt = replace(plan.prompt, files=()) if self.use else plan.prompt
+        return replace(plan, prompt=prompt, links=self.links)
 
 
 class _OpenCodeConversation:
-    """The port `Target`, for the turns of one attempt. What the system says is said with each prompt."""
+    """The port `EvalTarget`, for the turns of one attempt. System messages go with each prompt."""
 
-    def __init__(self, attempt: CaseAttempt, talk: _AttemptContext, ask: _AskCallback) -> None:
+    def __init__(self, attempt: CaseAttempt, shared: _AttemptContext, ask: _AskCallback) -> None:
         self._attempt = attempt
-        self._systems = tuple(said for said in attempt.case.input if said.role == "system")
-        self._talk = talk
+        self._systems = tuple(each for each in attempt.case.input if each.role == "system")
+        self._shared = shared
         self._ask = ask
 
     async def invoke(self, attempt: CaseAttempt, witness: AttemptObserver) -> Trace:
-        told = attempt.case
-        said = (*self._systems, *(one for one in told.input if one not in self._systems))
-        case = replace(told, id=self._attempt.case.id, input=said)
-        return await self._ask(replace(attempt, case=case), witness, self._talk)
+        case = attempt.case
+        messages = (*self._systems, *(each for each in case.input if each not in self._systems))
+        case = replace(case, id=self._attempt.case.id, input=messages)
+        return await self._ask(replace(attempt, case=case), witness, self._shared)
 
 
-def _trace_worker(told: OpenCodeTargetSettings, choice: TargetModel) -> TraceWorker | None:
-    """By the name that the router knows; what a server of somebody else's asks is not ours to name."""
-    if told.base_url is not None or not choice.model:
+def _trace_worker(settings: OpenCodeTargetSettings, choice: TargetModel) -> TraceWorker | None:
+    """The worker by its name for the router; unknown on somebody else's server."""
+    if settings.base_url is not None or not choice.model:
         return None
-    one = choice.provider
-    return TraceWorker(provider=one.name, backend=one.backend, model=one.model, method="serve")
+    provider = choice.provider
+    return TraceWorker(
+        provider=provider.name,
+        backend=provider.backend,
+        model=provider.model,
+        method="serve",
+    )
 
 
 def _target_error(error: GoentError) -> TargetError:
-    """The same, as the attempt's. Another try may help where the server or the provider was at fault."""
-    kind, again = _ERROR_KINDS.get(type(error), "environment"), False
+    """The error as the target's; retryable if the server or the provider was at fault."""
+    kind, retryable = _ERROR_KINDS.get(type(error), "environment"), False
     if isinstance(error, WorkerError):
         kind = error.kind
-        again = error.retryable and not isinstance(error, TurnTimeout)
+        retryable = error.retryable and not isinstance(error, TurnTimeout)
     if isinstance(error, ServerUnreachable):
-        kind, again = "server_unreachable", True
-    return TargetError(kind, str(error), retryable=again)
+        kind, retryable = "server_unreachable", True
+    return TargetError(kind, str(error), retryable=retryable)

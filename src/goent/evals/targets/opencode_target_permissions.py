@@ -1,13 +1,13 @@
 """Decides what an OpenCode agent may do in an attempt, and records each decision.
 
-OpenCode knows rules alone: the last one that matches a permission decides, and a tool whose last rule
-denies everything is not offered to the model. So a switch for a tool is a rule at the end.
+OpenCode has only rules: the last one that matches a permission decides, and a tool whose last rule
+denies everything is not offered to the model. So switching a tool off is a rule at the end.
 
-The session's rules make OpenCode ask. A subagent's session has none of them, so what they decide is
-decided here; a file that the case links to may be read, and not written; all else is the target's policy.
+The session's rules make OpenCode ask. A subagent's session has none of them, so they are applied here;
+a file that the case links to may be read but not written; the target's policy decides the rest.
 
-go-ent's guard in a server of ours asks before a call runs, OpenCode while it runs. What the policy does not
-allow is refused to the guard already; what it allows, OpenCode's own question notes.
+In a server of ours, go-ent's guard asks before a call runs, and OpenCode while it runs. Calls that the
+policy does not allow are refused at the guard; of the others, OpenCode's own question is recorded.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from goent.agents.worker_paths import WorkerPaths
+from goent.agents.worker_paths import OUTSIDE, WorkerPaths
 from goent.domain.ports import GuardedCall, GuardVerdict
 from goent.domain.settings import PermissionRule
 from goent.evals.eval_ports import AttemptObserver
@@ -28,13 +28,13 @@ from goent.evals.targets.opencode_target_settings import (
     Permissions,
 )
 from goent.evals.traces import PermissionDecision
-from goent.opencode.call_guard import OUTSIDE, access_for_guarded_call
+from goent.opencode.call_guard import access_for_guarded_call
 from goent.opencode.server_api import OpenCodeClient, PendingQuestion, QuestionReply
 from goent.opencode.session import refusal_verdict
 from goent.permissions.access_rules import AccessRequest, decide_access, strictest_action
 from goent.permissions.permission_rules import wildcard_matches
 
-# An attempt that reads the network is another one each time, and nobody is there for questions.
+# Network access would make attempts irreproducible, and there is nobody to answer questions.
 DISABLED_TOOLS: Final[Mapping[str, bool]] = {
     "webfetch": False,
     "websearch": False,
@@ -50,8 +50,8 @@ ASK_RULES: Final = tuple(
 )
 
 
-# Where somebody else's configuration is in force too: MCP tools (`server_tool`) may be in it, and agents that
-# do more unasked. A subagent's session has none of our rules, so whether there is one is asked here.
+# For servers with a foreign configuration, which may have MCP tools (`server_tool`) and agents with more
+# permissions. A subagent's session has none of our rules, so starting one needs a question.
 FOREIGN_CONFIG_RULES: Final = (
     PermissionRule(tool="*_*", action="ask"),
     PermissionRule(tool="plan_*", action="deny"),  # as OpenCode has it
@@ -59,11 +59,11 @@ FOREIGN_CONFIG_RULES: Final = (
 )
 
 
-def session_rules(told: OpenCodeTargetSettings) -> tuple[PermissionRule, ...]:
-    """For the session of an attempt; the last that matches decides."""
-    others = () if told.is_hermetic else FOREIGN_CONFIG_RULES
-    allowed = (*others, *ASK_RULES, *_target_rules(told.permission))
-    return (*allowed, *_switch_rules({**DISABLED_TOOLS, **told.tools}, allowed))
+def session_rules(settings: OpenCodeTargetSettings) -> tuple[PermissionRule, ...]:
+    """The rules of an attempt's session; the last that matches decides."""
+    others = () if settings.is_hermetic else FOREIGN_CONFIG_RULES
+    allowed = (*others, *ASK_RULES, *_target_rules(settings.permission))
+    return (*allowed, *_switch_rules({**DISABLED_TOOLS, **settings.tools}, allowed))
 
 
 def _target_rules(permission: Permissions | None) -> Iterator[PermissionRule]:
@@ -83,7 +83,7 @@ def _target_rules(permission: Permissions | None) -> Iterator[PermissionRule]:
 def _switch_rules(
     tools: Mapping[str, bool], allowed: Iterable[PermissionRule]
 ) -> Iterator[PermissionRule]:
-    """Off is a denial. On takes back an earlier one, such as of `*`: what held before holds again."""
+    """Off denies the tool. On revokes an earlier denial, such as of `*`, and restores the rules before."""
     denied = list[str]()
     for tool, on in tools.items():
         name = _permission_name(tool)
@@ -102,9 +102,9 @@ def _permission_name(tool: str) -> str:
 
 
 class AttemptPermissions:
-    """The permissions of one attempt; `refused` is the decision that fails it, `stopped` the call it was about.
+    """The permissions of one attempt; `refusal` is the decision that fails it.
 
-    Only of a call that the guard has stopped: OpenCode does not end its turn for that.
+    `stopped_call` is the call of a refusal at the guard, for which OpenCode does not end its turn.
     """
 
     def __init__(
@@ -112,21 +112,21 @@ class AttemptPermissions:
         rules: Collection[PermissionRule],
         policy: AskPolicy,
         links: Collection[Path],
-        witness: AttemptObserver,
+        observer: AttemptObserver,
     ) -> None:
         self.refusal: PermissionDecision | None = None
         self.stopped_call = ""
         self._rules = tuple(rules)
         self._policy: AskPolicy = policy
         self._links = frozenset(map(str, links))
-        self._witness = witness
+        self._observer = observer
         self._decided: dict[str, PermissionDecision] = {}
         self._answered = set[str]()
 
     async def answer(
         self, question: PendingQuestion, client: OpenCodeClient, directory: str
     ) -> None:
-        """Decided once, and noted before OpenCode hears of it; told again if that did not get through."""
+        """Decide once, record the decision, and send it until OpenCode has received it."""
         if question.id in self._answered:
             return
         if question.id not in self._decided:
@@ -135,18 +135,18 @@ class AttemptPermissions:
         await client.reply(question.id, self._decided[question.id].decision, directory)
         self._answered.add(question.id)
 
-    def judge(self, call: GuardedCall, ground: WorkerPaths) -> GuardVerdict:
-        """May a call run? By the rules, or else by the policy; a guarded file is like any other here."""
-        for matter in access_for_guarded_call(call, ground):
-            action = decide_access(replace(matter, reason=""), self._rules)
-            if action == "allow" or self._allows_link(call, matter, ground):
+    def judge(self, call: GuardedCall, workdir: WorkerPaths) -> GuardVerdict:
+        """Decide whether a call may run, by the rules or else the policy; no file is special here."""
+        for access in access_for_guarded_call(call, workdir):
+            action = decide_access(replace(access, reason=""), self._rules)
+            if action == "allow" or self._allows_link(call, access, workdir):
                 continue
             if action == "ask" and self._policy != "reject":
                 continue
             by = "policy" if action == "ask" else "rule"
             decision = PermissionDecision(
-                permission=matter.permission,
-                patterns=matter.patterns,
+                permission=access.permission,
+                patterns=access.patterns,
                 decision="reject",
                 by=by,
                 at=_now(),
@@ -154,14 +154,14 @@ class AttemptPermissions:
             )
             self._record(f"{call.session} {call.call}", decision)
             self.stopped_call = call.call if self.refusal is decision else self.stopped_call
-            return refusal_verdict(matter, f"by the target's {by}")
+            return refusal_verdict(access, f"by the target's {by}")
         return GuardVerdict(allow=True)
 
-    def _allows_link(self, call: GuardedCall, matter: AccessRequest, ground: WorkerPaths) -> bool:
+    def _allows_link(self, call: GuardedCall, access: AccessRequest, workdir: WorkerPaths) -> bool:
         path = call.args.get("filePath")
-        place = ground.resolve(path) if isinstance(path, str) else None
-        linked = {ground.resolve(link) for link in self._links}
-        return call.tool == "read" and matter.permission == OUTSIDE and place in linked
+        place = workdir.resolve(path) if isinstance(path, str) else None
+        linked = {workdir.resolve(link) for link in self._links}
+        return call.tool == "read" and access.permission == OUTSIDE and place in linked
 
     @property
     def decisions(self) -> tuple[PermissionDecision, ...]:
@@ -169,7 +169,7 @@ class AttemptPermissions:
 
     def _record(self, name: str, decision: PermissionDecision) -> None:
         self._decided[name] = decision
-        self._witness.permission_decided(decision)
+        self._observer.permission_decided(decision)
         if decision.decision == "reject" and decision.by == "policy":
             self.refusal = self.refusal or decision
 
@@ -191,15 +191,15 @@ class AttemptPermissions:
         )
 
     async def _is_link_read(self, question: PendingQuestion, client: OpenCodeClient) -> bool:
-        """The question is the same for reading and for writing; the call that it is about tells them apart."""
+        """Whether it is about reading a link: only the call tells reading from writing."""
         if (
-            question.permission != "external_directory"
+            question.permission != OUTSIDE
             or question.metadata.filepath not in self._links
             or question.tool is None
         ):
             return False
-        said = await client.messages(question.session)
-        calls = (part for message in said for part in message.parts if part.type == "tool")
+        messages = await client.messages(question.session)
+        calls = (part for message in messages for part in message.parts if part.type == "tool")
         return any(part.call == question.tool.call and part.tool == "read" for part in calls)
 
 

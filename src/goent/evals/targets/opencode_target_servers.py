@@ -1,14 +1,15 @@
 """Provides the OpenCode server for an attempt: one for each set of server settings in a run.
 
-The pool is the drivers': it starts a server when one is needed, looks whether it answers, replaces one
-that died or has grown too large, and ends them all. A server stands some ten directories at work at
-once; more are given a second one.
+The servers are those of `goent.opencode.server`, and their pool is the one that workers have: it
+starts a server when one is needed, watches whether it answers, replaces one that died or has grown
+too large, and ends them all. A server carries some ten busy directories; more get a second one.
 """
 
 import hashlib
 import secrets
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Final, Protocol
@@ -23,15 +24,13 @@ from goent.agents.opencode_program import find_opencode
 from goent.domain.errors import WorkerCrashed
 from goent.domain.events import UsageReported
 from goent.domain.ports import Gate
-from goent.domain.settings import Settings
 from goent.domain.types import Provider, Usage, Value
 from goent.evals.eval_ports import TargetError
 from goent.evals.targets.opencode_target_settings import OpenCodeTargetSettings
 from goent.evals.traces import TokenUsage
 from goent.opencode.bundled_models import BundledModels
-from goent.opencode.call_guard import ProcessGuard
 from goent.opencode.config_overlay import gated_backends
-from goent.opencode.opencode_process import HostProcess
+from goent.opencode.opencode_process import OpenCodeProcess
 from goent.opencode.process_care import CarePolicy
 from goent.opencode.process_launch import (
     OpenCodeLaunch,
@@ -43,15 +42,16 @@ from goent.opencode.process_launch import (
     start_folder,
 )
 from goent.opencode.process_pool import COLD_STARTS, ProcessPool
-from goent.opencode.server import ServeProcess, check_server
-from goent.opencode.server_api import USER, OpenCodeClient
+from goent.opencode.server import ExternalServer, ServeProcess, ServerAddress
+from goent.opencode.server_api import SERVER_USER
+from goent.opencode.session import OpenCodeServer
 from goent.proc.concurrency import task_group
-from goent.sandbox.confinement import is_below
+from goent.sandbox.sandbox_paths import is_below
 from goent.system.project_folders import state_path
 
 
 class AttemptBill:
-    """What one attempt has been charged with so far. A cost is unknown as soon as one call's is."""
+    """What one attempt was charged so far. The cost is unknown once that of one call is."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -68,7 +68,7 @@ class AttemptBill:
 
     @property
     def usd(self) -> float | None:
-        """None if nothing was charged, or nobody knows what it costs."""
+        """None if nothing was charged, or the cost is unknown."""
         return None if self.cost_usd is None or not self.calls else float(self.cost_usd)
 
     @property
@@ -83,33 +83,33 @@ class AttemptBill:
 
 
 class Accounts(Protocol):
-    """The ledger and the budgets, as an attempt sees them. `payer` is the attempt's name there."""
+    """The ledger and the budgets, for attempts. `payer` is an attempt's name there."""
 
     @property
     def gate(self) -> Gate:
-        """Where calls to models go in whose keys go-ent holds."""
+        """Where model calls go for which go-ent has the key."""
         ...
 
     def charge_to(self, payer: str) -> AbstractContextManager[AttemptBill]:
-        """What passes the gate in the payer's name is charged to the bill meanwhile."""
+        """While open, the payer's calls through the gate are charged to the bill."""
         ...
 
     async def wait_settled(self, payer: str) -> None:
-        """Return when the payer's calls have been counted; bounded."""
+        """Return when the payer's calls are counted, or after a while."""
         ...
 
     async def allow_direct(self, payer: str, provider: Provider) -> None:
-        """Calls of the payer will not pass the gate. Raises `BudgetExceeded` if a budget forbids that."""
+        """Raises `BudgetExceeded` if a budget forbids calls of the payer that bypass the gate."""
         ...
 
     async def report_direct(self, payer: str, provider: Provider, report: UsageReported) -> None:
-        """What calls took that did not pass the gate."""
+        """Record calls that bypassed the gate."""
         ...
 
 
 ConfigTree = dict[str, object]
 
-# The subagents that OpenCode brings along: a user may have let them do more than ours may.
+# OpenCode's own subagents, which the user's configuration may allow more than an attempt may do.
 _ASK_ACTIONS: Final = dict.fromkeys(("edit", "bash", "external_directory", "webfetch"), "ask")
 SUBAGENT_SETTINGS: Final[Mapping[str, object]] = {
     "general": {"permission": {"*_*": "ask", **_ASK_ACTIONS}},
@@ -118,9 +118,9 @@ SUBAGENT_SETTINGS: Final[Mapping[str, object]] = {
 
 
 class TargetModel(Value, frozen=True, kw_only=True):
-    """Which model is asked. `held`: go-ent has the key, and the calls pass its gate.
+    """Which model works; without a `model`, the server's configuration chooses one.
 
-    Without a `model`, the server's own configuration chooses.
+    `is_metered` if its calls pass the gate, because go-ent has the key.
     """
 
     provider: Provider
@@ -128,88 +128,90 @@ class TargetModel(Value, frozen=True, kw_only=True):
     is_metered: bool = False
 
 
-def choose_model(told: OpenCodeTargetSettings, around: DriverContext) -> TargetModel:
-    """What the target names: `provider/model`, or one of go-ent's providers by its name; else the first of those."""
-    settings, environ = around.settings(), around.environ()
-    if told.base_url is not None:
-        if told.model and "/" not in told.model:
+def choose_model(settings: OpenCodeTargetSettings, context: DriverContext) -> TargetModel:
+    """The target's `model`: `provider/model` or the name of a provider; by default the first one."""
+    known, environ = context.settings(), context.environ()
+    if settings.base_url is not None:
+        if settings.model and "/" not in settings.model:
             raise _unknown_model(
-                told.model, "and the server at `base_url` knows no providers of go-ent's"
+                settings.model, "and the server at `base_url` does not know go-ent's providers"
             )
-        where = f"the OpenCode server at {told.base_url}"
-        unknown = Provider(name=told.model or where, backend=where, model=told.model or "its own")
-        return TargetModel(provider=unknown, model=told.model)
-    provider = _find_provider(told, settings)
+        where = f"the OpenCode server at {settings.base_url}"
+        unknown = Provider(
+            name=settings.model or where, backend=where, model=settings.model or "its own"
+        )
+        return TargetModel(provider=unknown, model=settings.model)
+    provider = _find_provider(settings, known.providers)
     if provider is None:
         own = Provider(name="opencode", backend="opencode", model="its own")
-        if "model" in told.config:
+        if "model" in settings.config:
             return TargetModel(provider=own)
         raise TargetError(
             "no_model",
             "the target names no `model`, and go-ent knows no provider: set `model: provider/model`",
         )
-    held = provider.backend in gated_backends(settings, environ)
-    return TargetModel(provider=provider, model=provider.opencode_model, is_metered=held)
+    is_metered = provider.backend in gated_backends(known, environ)
+    return TargetModel(provider=provider, model=provider.opencode_model, is_metered=is_metered)
 
 
-def _find_provider(told: OpenCodeTargetSettings, settings: Settings) -> Provider | None:
-    if not told.model:
-        return None if "model" in told.config else next(iter(settings.providers), None)
-    for provider in settings.providers:
-        if told.model in (provider.name, provider.opencode_model):
+def _find_provider(settings: OpenCodeTargetSettings, known: Sequence[Provider]) -> Provider | None:
+    if not settings.model:
+        return None if "model" in settings.config else next(iter(known), None)
+    for provider in known:
+        if settings.model in (provider.name, provider.opencode_model):
             return provider
-    backend, _, model = told.model.partition("/")
+    backend, _, model = settings.model.partition("/")
     if not model:
-        known = ", ".join(provider.name for provider in settings.providers) or "none"
-        raise _unknown_model(told.model, f"and no provider of go-ent's; these are: {known}")
-    return Provider(name=told.model, backend=backend, model=model)
+        names = ", ".join(provider.name for provider in known) or "none"
+        raise _unknown_model(settings.model, f"nor one of go-ent's providers: {names}")
+    return Provider(name=settings.model, backend=backend, model=model)
 
 
 def _unknown_model(model: str, why: str) -> TargetError:
-    return TargetError("unknown_model", f"model {model!r} is no `provider/model`, {why}")
+    return TargetError("unknown_model", f"model {model!r} is not `provider/model`, {why}")
 
 
 class ServerSettings(Value, frozen=True, kw_only=True):
-    """What tells servers apart: targets with the same terms share one."""
+    """The settings of a server: targets with the same ones share it."""
 
     settings: OpenCodeTargetSettings
     backend: str
 
-    def fingerprint(self, around: DriverContext, gate: Gate, roots: tuple[Path, ...]) -> str:
-        told, around = self.settings, with_profile(self.settings, around)
-        own = (told.program, told.args, told.hostname, told.port, told.env)
-        content = self._content(around, gate, token="")
-        settings = around.settings()
+    def fingerprint(self, context: DriverContext, gate: Gate, roots: tuple[Path, ...]) -> str:
+        target, context = self.settings, with_profile(self.settings, context)
+        own = (target.program, target.args, target.hostname, target.port, target.env)
+        content = self._content(context, gate, token="")
+        settings = context.settings()
         spelt = msgspec.json.encode(
             (own, content, settings.opencode, settings.sandbox, roots), enc_hook=str
         )
         return hashlib.sha256(spelt).hexdigest()
 
-    def launch(self, around: DriverContext, gate: Gate, roots: tuple[Path, ...]) -> OpenCodeLaunch:
-        """`roots` is where attempts work. Raises `OpenCodeMissing` if there is no such program."""
-        around = with_profile(self.settings, around)
-        settings, environ = around.settings(), around.environ()
-        check_trusted(around, settings.project)
+    def launch(self, context: DriverContext, gate: Gate, roots: tuple[Path, ...]) -> OpenCodeLaunch:
+        """Attempts work below `roots`. Raises `OpenCodeMissing` if there is no such program."""
+        context = with_profile(self.settings, context)
+        settings, environ = context.settings(), context.environ()
+        check_trusted(context, settings.project)
         program = find_opencode(self.settings.program or settings.opencode.command, environ)
         token = gate.issue_token()
-        plain = gated_overlay(around, gate, token=token)
-        content = self._content(around, gate, token=token)
+        plain = gated_overlay(context, gate, token=token)
+        content = self._content(context, gate, token=token)
         enabled = msgspec.convert(content["enabled_providers"], tuple[str, ...])
-        catalogue = needed_models(around, plain)
-        start = start_folder(around)
+        catalogue = needed_models(context, plain)
+        start = start_folder(context)
         return OpenCodeLaunch(
             program=program,
             cwd=start,
             env={
-                **process_environment(around, plain, program=program, cwd=start),
+                **process_environment(context, plain, program=program, cwd=start),
                 "OPENCODE_CONFIG_CONTENT": msgspec.json.encode(content).decode(),
                 **self.settings.env,
             },
             password=f"goent_{secrets.token_urlsafe(32)}",  # the shape that is redacted in logs
             token=token,
-            fingerprint=self.fingerprint(around, gate, roots),
+            fingerprint=self.fingerprint(context, gate, roots),
             start_timeout=self.settings.startup_timeout_seconds,
-            sandbox=around.sandbox,
+            sandbox=context.sandbox,
             roots=roots,
             shown=(settings.project,),
             gate_port=gate_port(gate),
@@ -220,9 +222,9 @@ class ServerSettings(Value, frozen=True, kw_only=True):
             arguments=self.settings.args,
         )
 
-    def _content(self, around: DriverContext, gate: Gate, *, token: str) -> ConfigTree:
-        """Ours, with what the target adds; its own providers, and its model's, are enabled too."""
-        plain = gated_overlay(around, gate, token=token)
+    def _content(self, context: DriverContext, gate: Gate, *, token: str) -> ConfigTree:
+        """Our configuration with the target's; its own providers, and its model's, are enabled too."""
+        plain = gated_overlay(context, gate, token=token)
         content = msgspec.convert(msgspec.to_builtins(plain), ConfigTree)
         if not self.settings.is_hermetic:
             content = _merge_trees(content, {"agent": SUBAGENT_SETTINGS})
@@ -232,24 +234,24 @@ class ServerSettings(Value, frozen=True, kw_only=True):
         own = msgspec.convert(added.get("provider", {}), dict[str, object])
         enabled = (*plain.enabled_providers, self.backend, *own)
         content["enabled_providers"] = [name for name in dict.fromkeys(enabled) if name]
-        if "plugin" in added:  # beside our guard, not in its place
+        if "plugin" in added:  # beside our guard, not instead of it
             ours = msgspec.convert(content["plugin"], list[object])
             added["plugin"] = [*msgspec.convert(added["plugin"], list[object]), *ours]
         return _merge_trees(content, added)
 
 
-def with_profile(told: OpenCodeTargetSettings, around: DriverContext) -> DriverContext:
-    """The target's profile, whatever workers have: the user's OpenCode has no say unless the target says so."""
-    settings = around.settings()
-    config = settings.opencode.config_path if told.profile == "user" else None
-    opencode = replace(settings.opencode, profile=told.profile, config_path=config)
-    return replace(around, settings=lambda: replace(settings, opencode=opencode))
+def with_profile(target: OpenCodeTargetSettings, context: DriverContext) -> DriverContext:
+    """With the target's profile: the user's OpenCode configuration counts only if it says so."""
+    settings = context.settings()
+    config = settings.opencode.config_path if target.profile == "user" else None
+    opencode = replace(settings.opencode, profile=target.profile, config_path=config)
+    return replace(context, settings=lambda: replace(settings, opencode=opencode))
 
 
-def _merge_trees(below: ConfigTree, above: Mapping[str, object]) -> ConfigTree:
-    """Tables key by key, as OpenCode merges its files; all else is replaced."""
-    merged = dict(below)
-    for key, value in above.items():
+def _merge_trees(base: ConfigTree, added: Mapping[str, object]) -> ConfigTree:
+    """Merge tables key by key, as OpenCode does with its files; replace everything else."""
+    merged = dict(base)
+    for key, value in added.items():
         old = merged.get(key)
         if isinstance(old, dict) and isinstance(value, Mapping):
             table = msgspec.convert(old, ConfigTree)
@@ -259,171 +261,126 @@ def _merge_trees(below: ConfigTree, above: Mapping[str, object]) -> ConfigTree:
     return merged
 
 
-PASSWORD, USERNAME = "OPENCODE_SERVER_PASSWORD", "OPENCODE_SERVER_USERNAME"
-PASSWORD_REMEDY = f"set {PASSWORD} in the target's `env`"
+PASSWORD_VARIABLE, USER_VARIABLE = "OPENCODE_SERVER_PASSWORD", "OPENCODE_SERVER_USERNAME"
+PASSWORD_REMEDY = f"set {PASSWORD_VARIABLE} in the target's `env`"
 UNREACHABLE_REMEDY = (
     "start it (`opencode serve --port N`), or leave `base_url` out, and go-ent runs one of its own"
 )
 
 
-class UnobservedServer(ServeProcess):
-    """A server whose sessions are listened to one by one, each in its own directory."""
+class EvalServer(ServeProcess):
+    """A server whose events each attempt follows by itself, in its own directory."""
 
-    async def _listen(self) -> None:
+    async def _follow_events(self) -> None:
         return
 
 
-class EvalServer(Protocol):
-    """A running server, as an attempt sees it."""
-
-    @property
-    def client(self) -> OpenCodeClient: ...
-
-    @property
-    def gone(self) -> anyio.Event: ...
-
-    @property
-    def token(self) -> str: ...
-
-    @property
-    def guard(self) -> ProcessGuard | None: ...
-
-    async def is_ending(self) -> bool: ...
-
-    async def crash(self) -> WorkerCrashed: ...
-
-
-class ForeignServer:
-    """One that somebody else runs: it is never stopped, and no call of it passes our gate."""
-
-    token = ""
-    guard = None
-
-    def __init__(self, url: str, client: OpenCodeClient) -> None:
-        self.client = client
-        self.gone = anyio.Event()
-        self._url = url
-
-    async def is_ending(self) -> bool:
-        return False
-
-    async def crash(self) -> WorkerCrashed:
-        return WorkerCrashed(
-            f"the OpenCode server at {self._url!r} answers no more: {UNREACHABLE_REMEDY}"
-        )
-
-
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerUse:
-    """A server for the time of one attempt; directories are made ready `booting` at a time."""
+    """A server for the time of one attempt; directories are booted `booting` at a time."""
 
-    def __init__(self, server: EvalServer, booting: anyio.CapacityLimiter) -> None:
-        self.server = server
-        self.booting = booting
+    server: OpenCodeServer
+    booting: anyio.CapacityLimiter
 
 
 class EvalServers:
-    """All servers of a run. They exist only inside `running`."""
+    """All servers of a run, which exist only inside `running`."""
 
     def __init__(
         self,
         tasks: TaskGroup,
-        around: DriverContext,
+        context: DriverContext,
         accounts: Accounts,
         *,
         owner: str,
         secrets: Callable[[], Collection[str]],
     ) -> None:
-        self.surroundings = around
+        self.context = context
         self.accounts = accounts
         self.secrets = secrets
         self.care = CarePolicy()
         self._tasks = tasks
         self._owner = owner
         self._pools: dict[str, ProcessPool] = {}
-        self._ports: dict[int, str] = {}  # those that were asked for, each by whose server has it
+        self._port_owners: dict[int, str] = {}  # fingerprints of the servers that have a port
 
     @classmethod
     @asynccontextmanager
     async def running(
         cls,
-        around: DriverContext,
+        context: DriverContext,
         accounts: Accounts,
         *,
         owner: str,
         secrets: Callable[[], Collection[str]] = tuple,
     ) -> "AsyncGenerator[EvalServers]":
-        """On leaving, however it is left, every server that was started is gone, and what it started."""
+        """On leaving, every server and everything that it started is ended."""
         async with task_group() as tasks:
             try:
-                yield cls(tasks, around, accounts, owner=owner, secrets=secrets)
+                yield cls(tasks, context, accounts, owner=owner, secrets=secrets)
             finally:
                 tasks.cancel_scope.cancel()
 
     @asynccontextmanager
-    async def use(self, terms: ServerSettings, cwd: Path) -> AsyncGenerator[ServerUse]:
-        """Raises `WorkerError` or `EnvironmentTrouble` if there is none and none can be had."""
-        if terms.settings.base_url is not None:
-            async with self._reach_foreign(terms.settings, terms.settings.base_url) as outside:
-                yield ServerUse(outside, anyio.CapacityLimiter(COLD_STARTS))
+    async def use(self, server_settings: ServerSettings, cwd: Path) -> AsyncGenerator[ServerUse]:
+        """Raises `WorkerError` or `EnvironmentTrouble` if no server can be started or reached."""
+        if server_settings.settings.base_url is not None:
+            address = self._address(server_settings.settings, server_settings.settings.base_url)
+            async with ExternalServer.reached(address) as external:
+                yield ServerUse(server=external, booting=anyio.CapacityLimiter(COLD_STARTS))
             return
         gate = self.accounts.gate
-        await self.surroundings.sandbox.level()
+        await self.context.sandbox.level()
         roots = self._roots(cwd)
-        fingerprint = terms.fingerprint(self.surroundings, gate, roots)
+        fingerprint = server_settings.fingerprint(self.context, gate, roots)
         if fingerprint not in self._pools:
-            # One each: a pool ends what is idle and not its newest.
+            # One each: a pool ends idle processes other than its newest.
             self._pools[fingerprint] = ProcessPool(
                 self._tasks, gate, self._owner, self._start, care=lambda: self.care
             )
         async with self._pools[fingerprint].use(
             cwd,
             fingerprint,
-            lambda: terms.launch(self.surroundings, gate, roots),
-            dedicated=not terms.settings.shared_server,
+            lambda: server_settings.launch(self.context, gate, roots),
+            dedicated=not server_settings.settings.shared_server,
         ) as slot:
-            yield ServerUse(_as_serve_process(await slot.process()), slot.booting)
+            yield ServerUse(server=await slot.process(), booting=slot.booting)
 
     def _roots(self, cwd: Path) -> tuple[Path, ...]:
-        """Where a server can write: where attempts usually work, or else in this one's folder."""
-        usual = state_path(self.surroundings.environ()) / "evals"
-        writable = self.surroundings.settings().sandbox.writable
-        writes = self.surroundings.sandbox.writable_folders(cwd)
+        """Where a server can write: where attempts usually work, or else the folder of this one."""
+        usual = state_path(self.context.environ()) / "evals"
+        writable = self.context.settings().sandbox.writable
+        writes = self.context.sandbox.writable_folders(cwd)
         return (usual,) if all(is_below(path, (usual, *writable)) for path in writes) else writes
 
     @asynccontextmanager
-    async def _start(self, launch: OpenCodeLaunch, mark: str) -> AsyncGenerator[ServeProcess]:
-        """The port that was asked for is the first server's; a second one of the same settings has another."""
+    async def _start(self, launch: OpenCodeLaunch, mark: str) -> AsyncGenerator[OpenCodeProcess]:
+        """The first server of its settings gets the port they ask for; a second one any other."""
         port = launch.port
-        has_it = self._ports.get(port)
-        if has_it not in (None, launch.fingerprint):
+        owner = self._port_owners.get(port)
+        if owner not in (None, launch.fingerprint):
             raise WorkerCrashed(
                 f"port {port} is that of another target's server, whose settings are others: "
                 "set another `port`, or none"
             )
-        if not port or has_it:
-            async with UnobservedServer.running(replace(launch, port=0), mark) as server:
-                yield server
-            return
-        self._ports[port] = launch.fingerprint
+        if port and owner is None:
+            self._port_owners[port] = launch.fingerprint
+        else:
+            launch = replace(launch, port=0)
         try:
-            async with UnobservedServer.running(launch, mark) as server:
+            async with EvalServer.running(launch, mark) as server:
                 yield server
         finally:
-            del self._ports[port]
+            if launch.port:
+                del self._port_owners[port]
 
-    @asynccontextmanager
-    async def _reach_foreign(
-        self, told: OpenCodeTargetSettings, url: str
-    ) -> AsyncGenerator[ForeignServer]:
-        env = {**self.surroundings.environ(), **told.env}
-        user, password = env.get(USERNAME) or USER, env.get(PASSWORD, "")
-        async with OpenCodeClient.at(url, password, user=user) as client:
-            await check_server(
-                client, f"base_url {url!r}", if_refused=PASSWORD_REMEDY, remedy=UNREACHABLE_REMEDY
-            )
-            yield ForeignServer(url, client)
-
-
-def _as_serve_process(process: HostProcess) -> ServeProcess:
-    assert isinstance(process, ServeProcess)
-    return process
+    def _address(self, settings: OpenCodeTargetSettings, url: str) -> ServerAddress:
+        env = {**self.context.environ(), **settings.env}
+        return ServerAddress(
+            url=url,
+            setting="base_url",
+            user=env.get(USER_VARIABLE) or SERVER_USER,
+            password=env.get(PASSWORD_VARIABLE, ""),
+            password_remedy=PASSWORD_REMEDY,
+            remedy=UNREACHABLE_REMEDY,
+        )

@@ -27,19 +27,19 @@ EDIT_TOOLS: Final = (
     "multiedit",
     "apply_patch",
 )  # one permission to OpenCode
-# What a server that somebody else runs has decided already.
+# Fixed by a server that somebody else runs.
 _OWN_SERVER_KEYS: Final = (
     *("executable", "binary", "args", "hostname", "port", "startup_timeout_seconds"),
     *("config", "mcp", "profile", "shared_server"),
 )
-# Who differs in one of these shares no server.
+# Targets that differ in one of these share no server.
 _SERVER_IDENTITY_KEYS: Final = ("executable", "binary", "args", "config", "mcp", "profile", "env")
-# What of OpenCode's own configuration is looked at here; the rest is OpenCode's to judge.
+# The parts of OpenCode's own configuration that are checked here; OpenCode checks the rest.
 _CHECKED_CONFIG: Final = {"provider": Mapping[str, object], "enabled_providers": tuple[str, ...]}
 
 
 class OpenCodeTargetSettings(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which OpenCode is asked, how, and what it may do. The defaults are in docs/evals.md."""
+    """Which OpenCode works, how, and what it may do. The defaults are in docs/evals.md."""
 
     executable: str | None = None
     binary: str | None = None  # another name for it
@@ -71,7 +71,7 @@ class OpenCodeTargetSettings(Value, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def is_hermetic(self) -> bool:
-        """No configuration has a say but go-ent's and the target's own."""
+        """Whether only go-ent's and the target's own configuration apply."""
         return self.base_url is None and self.profile == "hermetic"
 
 
@@ -79,7 +79,7 @@ OPENCODE_SETTING_NAMES: Final = OpenCodeTargetSettings.__struct_fields__
 
 
 def read_opencode_settings(spec: TargetSpec) -> OpenCodeTargetSettings:
-    """Raises a `ConfigError` with every mistake: file, line, target, and path of the key."""
+    """Raises a `ConfigError` with every mistake: file, line, target and path of the key."""
     if found := [f"{path}: {message}" for path, message in opencode_mistakes(spec.settings)]:
         line = "" if spec.place.line is None else f":{spec.place.line}"
         where = f"{spec.place.file}{line}: target {spec.name!r} (opencode)"
@@ -88,24 +88,24 @@ def read_opencode_settings(spec: TargetSpec) -> OpenCodeTargetSettings:
 
 
 def opencode_mistakes(settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """What is wrong, by the path of its key; nothing if all is well."""
+    """Every mistake, by the path of its key."""
     known = get_type_hints(OpenCodeTargetSettings, include_extras=True)
-    ill = set[str]()
+    wrong = set[str]()
     for key, value in settings.items():
         if key not in known:
-            yield key, f"is no setting of an OpenCode target; known: {', '.join(known)}"
+            yield key, f"is not a setting of an OpenCode target; known: {', '.join(known)}"
             continue
         for path, message in _value_mistakes(key, value, known[key]):
-            ill.add(key)
+            wrong.add(key)
             yield path, message
-    sound = {key: value for key, value in settings.items() if key in known and key not in ill}
+    valid = {key: value for key, value in settings.items() if key in known and key not in wrong}
     yield from _contradictions(
-        msgspec.convert(sound, OpenCodeTargetSettings, strict=False), settings
+        msgspec.convert(valid, OpenCodeTargetSettings, strict=False), settings
     )
 
 
 def port_conflicts(specs: Iterable[TargetSpec]) -> Iterator[str]:
-    """Targets that ask for the same port, and could not share the server there."""
+    """Targets that ask for the same port but cannot share its server."""
     first: dict[tuple[object, str], TargetSpec] = {}
     for spec in specs:
         port = str(spec.settings.get("port", 0))
@@ -125,7 +125,7 @@ def port_conflicts(specs: Iterable[TargetSpec]) -> Iterator[str]:
 
 
 def _value_mistakes(key: str, value: object, kind: object) -> Iterator[tuple[str, str]]:
-    """Of a table each entry by itself, so that the path leads to it."""
+    """Check each entry of a table by itself, so that the path names it."""
     entries = {
         "tools": bool,
         "env": str,
@@ -140,32 +140,35 @@ def _value_mistakes(key: str, value: object, kind: object) -> Iterator[tuple[str
 
 
 def _contradictions(
-    told: OpenCodeTargetSettings, given: Mapping[str, object]
+    target: OpenCodeTargetSettings, given: Mapping[str, object]
 ) -> Iterator[tuple[str, str]]:
-    yield from _server_contradictions(told, given)
+    yield from _server_contradictions(target, given)
     for key, kind in _CHECKED_CONFIG.items():
-        if key in told.config:
-            yield from value_mistakes(f"config.{key}", told.config[key], kind)
-    folder = PurePath(told.cwd)
+        if key in target.config:
+            yield from value_mistakes(f"config.{key}", target.config[key], kind)
+    folder = PurePath(target.cwd)
     if folder.is_absolute() or ".." in folder.parts:
-        yield "cwd", f"must be a folder inside the attempt's own directory, not {told.cwd!r}"
-    switched = {on for name, on in told.tools.items() if name in EDIT_TOOLS}
+        yield "cwd", f"must be a folder inside the attempt's own directory, not {target.cwd!r}"
+    switched = {on for name, on in target.tools.items() if name in EDIT_TOOLS}
     if len(switched) > 1:
-        yield "tools", "edit, write and patch are one to OpenCode: switch them on or off together"
+        yield (
+            "tools",
+            "edit, write and patch are one permission in OpenCode: switch them on or off together",
+        )
 
 
 def _server_contradictions(
-    told: OpenCodeTargetSettings, given: Mapping[str, object]
+    target: OpenCodeTargetSettings, given: Mapping[str, object]
 ) -> Iterator[tuple[str, str]]:
-    if told.executable and told.binary:
-        yield "binary", "says the same as `executable`; keep one of them"
-    if told.port and not told.shared_server:
-        remedy = "take it away, or `shared_server: false`, which makes one for each attempt"
-        yield "port", f"several servers cannot all have port {told.port}; {remedy}"
-    if told.base_url is None:
+    if target.executable and target.binary:
+        yield "binary", "has the same meaning as `executable`; keep one of them"
+    if target.port and not target.shared_server:
+        remedy = "remove it, or `shared_server: false`, which makes one for each attempt"
+        yield "port", f"several servers cannot all have port {target.port}; {remedy}"
+    if target.base_url is None:
         return
-    if not told.base_url.startswith(("http://", "https://")):
-        words = f"expected an address such as http://127.0.0.1:4096, not {told.base_url!r}"
+    if not target.base_url.startswith(("http://", "https://")):
+        words = f"expected an address such as http://127.0.0.1:4096, not {target.base_url!r}"
         yield "base_url", words
     for key in _OWN_SERVER_KEYS:
         if key in given:

@@ -1,7 +1,7 @@
 """Collects what OpenCode and its subagents say during an attempt: stream log and trace messages.
 
-A `task` call names the session that it began. One that goes on with an earlier subagent names its session
-again, so that of several calls the last that had begun made the message.
+A `task` call names the session that it began. A call that resumes a subagent names the same session
+again, so a message belongs to the last of these calls that had begun.
 """
 
 import re
@@ -13,21 +13,20 @@ from typing import BinaryIO, Final
 from uuid import uuid4
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from goent.domain.types import Value
 from goent.evals.eval_ports import AttemptObserver, CaseAttempt, StreamLogFile
 from goent.evals.traces import CallStatus, TracedCall, TracedMessage
 from goent.opencode.event_stream import MessageUpdated, PartDelta, PartUpdated, ServerEvent
-from goent.opencode.server_api import MessageInfo, MessagePart, ServerData, ServerMessage
+from goent.opencode.opencode_translator import SUBAGENT_TOOL
+from goent.opencode.server_api import MessageInfo, MessagePart, ServerMessage, ToolState
 from goent.store.redactor import Redactor
-
-SUBAGENT_TOOL = "task"
 
 
 class Delegation(Value, frozen=True, kw_only=True):
-    """A part that is such a call. Calls of different messages may have the same id, parts do not."""
+    """A call that began or resumed a subagent. Call ids may repeat between messages, part ids do not."""
 
     part: str
     call: str
@@ -36,55 +35,48 @@ class Delegation(Value, frozen=True, kw_only=True):
 
 
 class SessionMessage(Value, frozen=True, kw_only=True):
-    """A message, and the id of the call whose subagent says it; None if it is the agent's own."""
+    """A message and the id of the call whose subagent wrote it; None for the agent's own."""
 
     message: ServerMessage
     parent: str | None = None
 
 
-class _CallMetadata(ServerData, frozen=True, kw_only=True, rename={"session": "sessionId"}):
-    session: str = ""
-
-
-class _CallStart(ServerData, frozen=True, kw_only=True):
-    start: float = 0
-
-
-class _DelegationState(ServerData, frozen=True, kw_only=True):
-    metadata: _CallMetadata = _CallMetadata()
-    time: _CallStart = _CallStart()
-
-
 def delegations(messages: Sequence[ServerMessage]) -> Iterator[Delegation]:
     for message in messages:
         for part in message.parts:
-            if part.type == "tool" and part.tool == SUBAGENT_TOOL:
-                yield from _read_delegation(part)
+            state = part.call_state
+            if part.type == "tool" and part.tool == SUBAGENT_TOOL and state.subagent:
+                yield Delegation(
+                    part=part.id,
+                    call=part.call,
+                    session=state.subagent,
+                    start=state.time.start or 0,
+                )
 
 
 def ordered_messages(
     own: str, sessions: Mapping[str, Sequence[ServerMessage]]
 ) -> tuple[SessionMessage, ...]:
-    """What the agent said in the session `own`; what a subagent said is after the message that has its call."""
+    """The messages of session `own`, with a subagent's after the message that has its call."""
     calls: dict[str, list[Delegation]] = {}
     for messages in sessions.values():
         for each in delegations(messages):
             calls.setdefault(each.session, []).append(each)
-    said: dict[str, list[SessionMessage]] = {
+    by_part: dict[str, list[SessionMessage]] = {
         "": [SessionMessage(message=one) for one in sessions.get(own, ())]
     }
     for session in calls.keys() & sessions.keys() - {own}:
         for message in sessions[session]:
             by = _delegation_of(calls[session], message)
-            said.setdefault(by.part, []).append(SessionMessage(message=message, parent=by.call))
-    return tuple(_walk(said, ""))
+            by_part.setdefault(by.part, []).append(SessionMessage(message=message, parent=by.call))
+    return tuple(_walk(by_part, ""))
 
 
-def _walk(said: dict[str, list[SessionMessage]], part: str) -> Iterator[SessionMessage]:
-    for spoken in said.pop(part, ()):
+def _walk(by_part: dict[str, list[SessionMessage]], part: str) -> Iterator[SessionMessage]:
+    for spoken in by_part.pop(part, ()):
         yield spoken
         for inner in spoken.message.parts:
-            yield from _walk(said, inner.id)
+            yield from _walk(by_part, inner.id)
 
 
 def _delegation_of(calls: Sequence[Delegation], message: ServerMessage) -> Delegation:
@@ -92,41 +84,13 @@ def _delegation_of(calls: Sequence[Delegation], message: ServerMessage) -> Deleg
     return max(begun or calls[:1], key=lambda call: call.start)
 
 
-def _read_delegation(part: MessagePart) -> Iterator[Delegation]:
-    try:
-        state = msgspec.json.decode(part.state, type=_DelegationState)
-    except msgspec.DecodeError:
-        return
-    if state.metadata.session:
-        yield Delegation(
-            part=part.id,
-            call=part.call,
-            session=state.metadata.session,
-            start=state.time.start,
-        )
-
-
 ABORTED_PREFIX = "Tool execution aborted"
 MS_PER_SECOND = 1000.0
-
-
-class _CallTimes(ServerData, frozen=True, kw_only=True):
-    start: float | None = None
-    end: float | None = None
-
-
-class _CallState(ServerData, frozen=True, kw_only=True):
-    """How far a tool call has come, and what came out of it."""
-
-    status: str = ""
-    input: Raw | UnsetType = UNSET
-    output: str = ""
-    error: str = ""
-    time: _CallTimes = _CallTimes()
+_STATUS: Final[Mapping[str, CallStatus]] = {"completed": "ok", "error": "error"}
 
 
 def traced_message(spoken: SessionMessage) -> TracedMessage:
-    """Its text parts joined, and its tool calls in order; what OpenCode itself put in is left out."""
+    """The message with its texts joined and its tool calls in order, without OpenCode's own texts."""
     message = spoken.message
     texts = (part.text for part in message.parts if part.type == "text" and not part.synthetic)
     return TracedMessage(
@@ -140,7 +104,7 @@ def traced_message(spoken: SessionMessage) -> TracedMessage:
 
 
 def count_model_calls(message: ServerMessage) -> int:
-    """How often a model was asked for it, retries apart."""
+    """How many model calls it took, without retries."""
     return sum(part.type == "step-finish" for part in message.parts)
 
 
@@ -152,13 +116,14 @@ def iso_from_ms(ms: float | None) -> str | None:
 
 
 def _traced_call(part: MessagePart) -> TracedCall:
-    state = _read_call_state(part)
+    state = part.call_state
     start, end = state.time.start, state.time.end
+    outputs = {"completed": state.output, "error": {"error": state.error}}
     return TracedCall(
         id=part.call,
         tool=part.tool,
         input=None if state.input is UNSET else msgspec.json.decode(state.input),
-        output=_call_output(state),
+        output=outputs.get(state.status),
         status=_call_status(state),
         start_time=iso_from_ms(start),
         end_time=iso_from_ms(end),
@@ -166,42 +131,21 @@ def _traced_call(part: MessagePart) -> TracedCall:
     )
 
 
-def _call_output(state: _CallState) -> object:
-    match state.status:
-        case "completed":
-            return state.output
-        case "error":
-            return {"error": state.error}
-        case _:
-            return None
-
-
-def _call_status(state: _CallState) -> CallStatus:
-    match state.status:
-        case "completed":
-            return "ok"
-        case "error":
-            return "cancelled" if state.error.startswith(ABORTED_PREFIX) else "error"
-        case _:
-            return "unknown"
-
-
-def _read_call_state(part: MessagePart) -> _CallState:
-    try:
-        return msgspec.json.decode(part.state, type=_CallState)
-    except msgspec.DecodeError:
-        return _CallState()
+def _call_status(state: ToolState) -> CallStatus:
+    if state.status == "error" and state.error.startswith(ABORTED_PREFIX):
+        return "cancelled"
+    return _STATUS.get(state.status, "unknown")
 
 
 class LiveTranscript:
-    """The messages of one session and of its subagents', each in the order in which they began.
+    """The messages of a session and its subagents so far, each in the order in which they began.
 
-    Those in `seen` are of an earlier turn.
+    Those in `seen` belong to an earlier turn.
     """
 
-    def __init__(self, session: str, witness: AttemptObserver, seen: Collection[str] = ()) -> None:
+    def __init__(self, session: str, observer: AttemptObserver, seen: Collection[str] = ()) -> None:
         self._session = session
-        self._witness = witness
+        self._observer = observer
         self._seen = frozenset(seen)
         self._infos: dict[str, dict[str, MessageInfo]] = {}
         self._parts: dict[str, dict[str, MessagePart]] = {}
@@ -210,8 +154,8 @@ class LiveTranscript:
         self._numbers: dict[str, int] = {}
         self._order: list[str] = []
 
-    def apply(self, told: ServerEvent) -> None:
-        match told:
+    def apply(self, event: ServerEvent) -> None:
+        match event:
             case MessageUpdated(info=info) if (
                 info.role == "assistant" and info.id not in self._seen
             ):
@@ -220,26 +164,26 @@ class LiveTranscript:
             case PartUpdated(part=part):
                 self._put(part)
             case PartDelta(field="text"):
-                begun = self._parts.get(told.message, {}).get(told.part)
+                begun = self._parts.get(event.message, {}).get(event.part)
                 if begun:
-                    self._put(replace(begun, text=begun.text + told.delta))
+                    self._put(replace(begun, text=begun.text + event.delta))
             case _:
                 pass
 
     def replace_session(self, session: str, messages: Iterable[ServerMessage]) -> None:
-        """What they are in the end, and in which order, whatever the stream told of them."""
+        """Set the final messages of a session and their order, whatever the stream reported."""
         earlier = self._infos.get(session, {})
-        learned = self._infos[session] = {}
+        final = self._infos[session] = {}
         for message in messages:
             if message.info.role == "assistant":
-                learned[message.info.id] = message.info
+                final[message.info.id] = message.info
                 self._parts[message.info.id] = {part.id: part for part in message.parts}
         for name, info in earlier.items():
-            learned.setdefault(name, info)
+            final.setdefault(name, info)
         self._changed = True
 
     def report_changes(self) -> None:
-        """Let the witness have what has changed since the last time, and what stands elsewhere."""
+        """Report the messages that have changed or moved since the last time."""
         if not self._changed:
             return
         self._changed = False
@@ -249,10 +193,10 @@ class LiveTranscript:
             if before is not None or spoken != self._reported.get(name):
                 self._reported[name] = spoken
                 number = self._numbers.setdefault(name, len(self._numbers))
-                self._witness.message(number, traced_message(spoken), before=before)
+                self._observer.message(number, traced_message(spoken), before=before)
 
     def _put_at(self, place: int, name: str) -> int | None:
-        """The number of the message that it stands in front of now, if it did not."""
+        """The number of the message that it has moved in front of; None if it has not."""
         there = self._order[place] if place < len(self._order) else None
         if there == name:
             return None
@@ -284,7 +228,7 @@ _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class StreamLogHeader(Value, frozen=True, kw_only=True):
-    """The first line."""
+    """The first line of a stream log."""
 
     type: str = "goent.header"
     target: str
@@ -295,7 +239,7 @@ class StreamLogHeader(Value, frozen=True, kw_only=True):
 
 
 class StreamLog:
-    """One file, or none. A disk that refuses costs the log, never the attempt."""
+    """The events of one attempt, in a file. A write error costs the log, never the attempt."""
 
     def __init__(self, secrets: Callable[[], Collection[str]] = tuple) -> None:
         self.path: Path | None = None
@@ -303,8 +247,8 @@ class StreamLog:
         self._file: BinaryIO | None = None
         self._warn: Callable[[str], None] = lambda _: None
 
-    def begin(self, folder: Path, attempt: CaseAttempt, witness: AttemptObserver) -> None:
-        """Choose a file, tell the witness which, and write the header."""
+    def begin(self, folder: Path, attempt: CaseAttempt, observer: AttemptObserver) -> None:
+        """Choose a file, report it, and write the header."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         path = folder / _log_name(attempt, now)
         header = StreamLogHeader(
@@ -314,7 +258,7 @@ class StreamLog:
             trial=attempt.trial,
             started=now,
         )
-        self._warn = witness.warn
+        self._warn = observer.warn
         try:
             _make_log_folder(folder)
             self._file = path.open("xb", buffering=0)
@@ -322,7 +266,7 @@ class StreamLog:
             self._warn(f"no stream log: {str(path)!r} cannot be written: {error.strerror}")
             return
         self.path = path
-        witness.log_started(
+        observer.log_started(
             StreamLogFile(
                 file_path=str(path),
                 target_name=attempt.target,
@@ -334,7 +278,7 @@ class StreamLog:
         self.write(msgspec.json.encode(header))
 
     def write(self, event: bytes) -> None:
-        """One line, on disk before the next event is looked at."""
+        """Write one line, on disk before the next event is handled."""
         if self._file is None:
             return
         try:
@@ -355,7 +299,7 @@ def is_log_wanted(setting: bool, environ: Mapping[str, str]) -> bool:  # noqa: F
 
 
 def _make_log_folder(folder: Path) -> None:
-    """Our own folder is not for the user's repository."""
+    """Our own folder is kept out of the user's repository."""
     folder.mkdir(parents=True, exist_ok=True)
     ignoring = folder.parent / ".gitignore"
     if folder.parts[-len(LOG_FOLDER.parts) :] == LOG_FOLDER.parts and not ignoring.exists():

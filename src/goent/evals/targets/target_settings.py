@@ -3,13 +3,12 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import UnionType
-from typing import Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Final, TypeVar, get_type_hints
 
 import msgspec
 
-from goent.config.settings_tree import describe_validation_error, quote_value
 from goent.domain.errors import ConfigError
+from goent.domain.input_mistakes import KEYS, explain_mistake, quote_value, type_choices
 from goent.domain.types import Value
 from goent.evals.suites import SETTINGS_FOLDERS, TargetSpec
 
@@ -27,20 +26,18 @@ def read_target_settings(spec: TargetSpec, kind: type[T]) -> T:
         where = (
             spec.place.file if spec.place.line is None else f"{spec.place.file}:{spec.place.line}"
         )
-        path, words = describe_validation_error(error, spec.settings)
-        told = f"{path.removeprefix('.')}: {words}" if path else words
-        raise ConfigError(f"{where}: target {spec.name!r} ({spec.kind}): {told}") from None
+        mistake = explain_mistake(error, spec.settings, kind, KEYS)
+        raise ConfigError(f"{where}: target {spec.name!r} ({spec.kind}): {mistake}") from None
 
 
 def setting_names(kind: type[Value]) -> tuple[str, ...]:
-    """What can be set."""
     return kind.__struct_fields__
 
 
 def settings_mistakes(
     settings: Mapping[str, object], kind: type[Value]
 ) -> Iterator[tuple[str, str]]:
-    """What is wrong with known settings: the path of each key, and why. All at once, unlike `settings_of`."""
+    """All mistakes in known settings, by the path of the key; `read_target_settings` stops at the first."""
     known = get_type_hints(kind, include_extras=True)
     for field in msgspec.structs.fields(kind):
         if field.required and field.name not in settings:
@@ -51,30 +48,21 @@ def settings_mistakes(
 
 
 def value_mistakes(path: str, value: object, kind: object) -> Iterator[tuple[str, str]]:
-    """Why a value is none of this kind, if it is not; the path leads as deep as is known."""
+    """Why a value is not of this kind, if it is not; with the path as deep as it is known."""
     try:
         msgspec.convert(value, kind, strict=not isinstance(value, str))  # from the environment
     except msgspec.ValidationError as error:
-        deeper, words = describe_validation_error(error, value)
-        options = ", ".join(_choices(kind))
-        if options and not deeper:
-            words = f"unknown {path} {quote_value(value)}; one of {options}"
-        elif options and words.startswith("unknown value"):
-            words = f"{words}; one of {options}"
-        yield f"{path}{deeper}", words
-
-
-def _choices(kind: object) -> tuple[str, ...]:
-    if get_origin(kind) is Literal:
-        return tuple(map(str, get_args(kind)))
-    if get_origin(kind) in (Union, UnionType):
-        found = (option for part in get_args(kind) for option in _choices(part))
-        return tuple(dict.fromkeys(found))
-    return ()
+        mistake = explain_mistake(error, value, kind, KEYS)
+        options = ", ".join(type_choices(kind))
+        if options and not mistake.path:
+            yield path, f"unknown {path} {quote_value(value)}; one of {options}"
+        else:
+            joint = "" if mistake.path[:1] in ("", "[") else "."
+            yield f"{path}{joint}{mistake.path}", mistake.reason
 
 
 def target_secrets(specs: Iterable[TargetSpec]) -> tuple[str, ...]:
-    """What of their own variables and configuration nobody may write down, by the names that it has there."""
+    """The secrets in targets' variables and configuration, which nobody may log, found by name."""
     given = (spec.settings.get(key) for spec in specs for key in _SECRET_HOLDERS)
     return tuple(dict.fromkeys(secret for table in given for secret in _secret_values("", table)))
 
@@ -88,6 +76,6 @@ def _secret_values(name: str, value: object) -> Iterator[str]:
 
 
 def target_folder(spec: TargetSpec) -> Path:
-    """Where relative paths of a target begin: the folder that holds `.goent`, or else its file."""
+    """The base of a target's relative paths: the folder with `.goent`, or else that of its file."""
     folder = Path(spec.place.file).absolute().parent
     return folder.parent if folder.name in SETTINGS_FOLDERS else folder
