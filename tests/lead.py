@@ -69,7 +69,7 @@ async def a_lead(
     extensions: Sequence[ClientExtension] = (),
     hears: MessageHandlerFnT | None = None,
 ) -> AsyncGenerator[Client]:
-    frontend = McpFrontend(project.operations, project.enquiries)
+    frontend = McpFrontend(project.operations, project.queries)
     ours, theirs = socket.socketpair()
     async with (
         LocalStream(ours) as near,

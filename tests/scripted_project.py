@@ -9,17 +9,11 @@ from pathlib import Path
 from types import MappingProxyType
 
 import anyio
-from sandboxed import a_sandbox
 
-from goent.billing.call_accounts import Allowance, CallBookkeeper
-from goent.billing.price_list import PriceList
-from goent.domain.evaluation_messages import (
-    EvalCompareRequest,
-    EvalComparison,
-    EvalRunRequest,
-    EvalStatus,
-    EvalStatusRequest,
-)
+from goent.billing.token_estimate import TokenGauge
+from goent.composition.app import App, Methods, running_app
+from goent.composition.live_project import Project as LiveProject
+from goent.composition.model_calls import ModelCalls, UserRecords
 from goent.domain.events import AnyEvent, TurnEnded, TurnStarted, WorkerClosed, WorkerSpawned
 from goent.domain.replies import Result, SpawnReply, WaitReply
 from goent.domain.settings import (
@@ -30,23 +24,14 @@ from goent.domain.settings import (
     Settings,
 )
 from goent.domain.types import Isolation, Price, Provider, Secret
-from goent.git.git_command import Git
-from goent.git.git_merger import GitMerging
 from goent.git.git_workspaces import GitWorkspaces
 from goent.operations.operation_table import Caller, Operations
-from goent.operations.provider_queries import ProviderQueries, Recommender
-from goent.proc.shell_verifier import ShellVerifier
-from goent.providers.provider_health import CircuitBreakers
-from goent.providers.track_record import SqliteHistory
-from goent.routing.router import Router, TaskClassifier
-from goent.store.journal_store import SqliteJournal
+from goent.providers.provider_health import repair_record
+from goent.providers.track_record import SqliteHealths, SqliteHistory
 from goent.store.ledger_store import SqliteLedger
-from goent.swarms.swarm_manager import SwarmManager
-from goent.swarms.swarm_merge import SwarmMerger, WorkJoiner
 from goent.testing.driver import ScriptedDriver
 from goent.workers.feed import Feed
-from goent.workers.orchestrator import Orchestrator, OutcomeRecorder
-from goent.workers.worker import Roster
+from goent.workers.orchestrator import Orchestrator
 from goent.workers.worker_queries import WorkerQueries
 
 GLM = Provider(
@@ -67,31 +52,56 @@ class NoMeter:
         pass
 
 
-class NoEvaluations:
-    """Nobody runs any here."""
+class FixedSettings(LiveProject):
+    """A project whose settings come from the test, not from files."""
 
-    async def run(self, request: EvalRunRequest, base: Path) -> EvalStatus:
-        raise AssertionError("no evaluation is begun here")
+    def __init__(self, settings: Settings, home: Path) -> None:
+        super().__init__(settings.project, {"HOME": str(home), "PATH": os.environ["PATH"]})
+        self.state = home / "state"
+        self._settings = settings
 
-    async def status(self, request: EvalStatusRequest, base: Path) -> EvalStatus:
-        raise AssertionError("no evaluation is begun here")
+    def settings(self) -> Settings:
+        return self._settings
 
-    async def compare(self, request: EvalCompareRequest, base: Path) -> EvalComparison:
-        raise AssertionError("no evaluation is begun here")
+    def check(self) -> None:
+        pass
+
+    def notices(self) -> tuple[str, ...]:
+        return ()
 
 
 @dataclass
 class Project:
-    folder: Path
-    feed: Feed
-    orchestrator: Orchestrator
-    books: CallBookkeeper
-    enquiries: WorkerQueries
-    operations: Operations
+    app: App
     caller: Caller
-    healths: CircuitBreakers
-    workspaces: GitWorkspaces
-    history: SqliteHistory
+
+    @property
+    def folder(self) -> Path:
+        return self.app.project.folder
+
+    @property
+    def feed(self) -> Feed:
+        return self.app.feed
+
+    @property
+    def orchestrator(self) -> Orchestrator:
+        return self.app.orchestrator
+
+    @property
+    def queries(self) -> WorkerQueries:
+        return self.app.queries
+
+    @property
+    def operations(self) -> Operations:
+        return self.app.operations
+
+    @property
+    def workspaces(self) -> GitWorkspaces:
+        return self.app.workspaces
+
+    @property
+    def calls(self) -> ModelCalls:
+        return self.app.calls
 
     async def ask(self, name: str, **arguments: object):
         return await self.operations.table[name].call(arguments, self.caller)
@@ -126,7 +136,6 @@ def project_opener(tmp_path: Path) -> OpenProject:
         amended: Callable[[Settings], Settings] = lambda settings: settings,
     ) -> AsyncGenerator[Project]:
         """`keys`: of backends whose calls would pass the gateway; the others go direct."""
-        environ = dict[str, str]()
         settings = Settings(
             project=folder,
             providers=tuple(providers),
@@ -141,118 +150,30 @@ def project_opener(tmp_path: Path) -> OpenProject:
             budget=budget,
             isolation=isolation,
         )
-        settings = amended(settings)
+
+        @asynccontextmanager
+        async def scripted(*_: object) -> AsyncGenerator[Methods]:
+            yield Methods(drivers={"acp": driver, "cli": driver}, meter=NoMeter(), warm_up=_nothing)
+
+        project = FixedSettings(amended(settings), tmp_path)
         async with (
-            SqliteJournal.open(tmp_path / "journal.db") as journal,
             SqliteLedger.open(tmp_path / "ledger.db") as ledger,
+            SqliteHealths.open(tmp_path / "health.db", mend=repair_record) as healths,
             SqliteHistory.open(tmp_path / "history.db") as history,
-            anyio.create_task_group() as group,
+            running_app(
+                project,
+                UserRecords(ledger=ledger, healths=healths, gauge=TokenGauge()),
+                history,
+                scripted,
+            ) as app,
         ):
-            feed = Feed(journal)
-            await feed.load()
-            group.start_soon(feed.run)
-            roster = Roster(lambda: settings)
-            prices = PriceList(lambda: settings.backends)
-            allowance = Allowance(
-                settings=lambda: settings,
-                environ=lambda: environ,
-                feed=feed,
-                ledger=ledger,
-                prices=prices,
-            )
-            healths = CircuitBreakers()
-            books = CallBookkeeper(
-                settings=lambda: settings,
-                feed=feed,
-                ledger=ledger,
-                prices=prices,
-                roster=roster,
-                allowance=allowance,
-            )
-            router = Router(
-                settings=lambda: settings,
-                environ=dict[str, str],
-                methods=("acp", "cli"),
-                classifier=TaskClassifier(),
-                history=history,
-                prices=prices,
-                condition=healths.condition,
-                standings=allowance.standings,
-            )
-            workspaces = GitWorkspaces(
-                tmp_path / "state",
-                environ=lambda: {"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
-                in_use=lambda worker: worker in roster,
-            )
-            verifier = ShellVerifier(
-                environ=lambda: {"PATH": "/usr/bin:/bin"},
-                sandbox=a_sandbox(tmp_path),
-                time_limit=lambda: limits.verify_s,
-            )
-            orchestrator = Orchestrator(
-                settings=lambda: settings,
-                check=lambda: None,
-                environ=lambda: environ,
-                slots=limits.workers,
-                feed=feed,
-                drivers={"acp": driver, "cli": driver},
-                meter=NoMeter(),
-                roster=roster,
-                books=books,
-                allowance=allowance,
-                verifier=verifier,
-                healths=healths,
-                router=router,
-                lessons=OutcomeRecorder(feed, history),
-                level=a_sandbox(tmp_path).level,
-                workspaces=workspaces,
-            )
-            enquiries = WorkerQueries(feed, orchestrator.last_turn_due)
-            asked_about = ProviderQueries(
-                settings=lambda: settings,
-                environ=lambda: environ,
-                feed=feed,
-                ledger=ledger,
-                prices=prices,
-                allowance=allowance,
-                healths=healths,
-            )
-            git = Git(folder, {"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
-            merging = GitMerging(git, tmp_path / "state" / "merging")
-            joiner = WorkJoiner(feed=feed, merging=merging, verifier=verifier)
-            swarms = SwarmManager(
-                settings=lambda: settings,
-                feed=feed,
-                orchestrator=orchestrator,
-                enquiries=enquiries,
-                workspaces=workspaces,
-                joiner=joiner,
-            )
-            async with orchestrator.running(), swarms.running():
-                yield Project(
-                    folder=folder,
-                    feed=feed,
-                    orchestrator=orchestrator,
-                    books=books,
-                    enquiries=enquiries,
-                    operations=Operations(
-                        orchestrator,
-                        enquiries,
-                        asked_about,
-                        Recommender(router, lambda: settings),
-                        swarms=swarms,
-                        merger=SwarmMerger(feed=feed, orchestrator=orchestrator, joiner=joiner),
-                        evaluations=NoEvaluations(),
-                    ),
-                    caller=Caller(name="test", cwd=folder),
-                    healths=healths,
-                    workspaces=workspaces,
-                    history=history,
-                )
-            await feed.commit()
-            group.cancel_scope.cancel()
+            yield Project(app=app, caller=Caller(name="test", cwd=folder))
 
     return open_
+
+
+async def _nothing(*_: object) -> None:
+    pass
 
 
 async def spawn(project: Project, task: str = "do it", **more: object) -> str:

@@ -150,7 +150,7 @@ async def test_with_its_pass_a_worker_is_looked_at_and_nothing_else(world: World
             ended = await confined_go_ent(world, *look, **given)
             assert own in ended.out + ended.err or look[0] == "output", ended
             assert "started by" not in ended.err, ended
-        refused = f"this process was started by worker {own}; from there only that worker"
+        refused = f"this process was started by worker {own}, so it may only read that worker"
         for order in (
             ("status", other),
             ("wait", own, other),

@@ -28,7 +28,7 @@ LIMITED = RateLimited("429: slow down", retry_after_s=3600)
 
 def fail(desk: Desk, provider: Provider, error: WorkerError) -> None:
     async def tell() -> None:
-        await desk.project.healths.record_failure(provider, error, began=time.time())
+        await desk.project.calls.healths.record_failure(provider, error, began=time.time())
 
     desk.portal.call(tell)
 

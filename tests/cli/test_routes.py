@@ -79,7 +79,7 @@ def test_what_was_learned_is_shown_with_how_little_it_may_be(open_desk: OpenDesk
         figures = json.loads(desk.go_ent("routes", "learned", "--json").out)
     assert nothing.out.splitlines() == [
         "0 outcomes; 0 tasks tell nothing of a worker",
-        "note: no task has told anything yet: finished ones do, best of all with verify commands",
+        "note: no outcomes yet: finished tasks give some, best of all with verify commands",
     ]
     assert told.out.startswith("1 outcome; 0 tasks tell nothing of a worker")
     assert "refactor, simple" in told.out and "too few" in told.out

@@ -54,7 +54,7 @@ def spend(desk: Desk, backend: str, model: str, usage: Usage | None = MILLION) -
         usage=usage,
         seconds=1,
     )
-    desk.portal.call(desk.project.books.call_finished, call)
+    desk.portal.call(desk.project.calls.books.call_finished, call)
 
 
 def test_bars_are_as_long_as_the_costs(capsys: pytest.CaptureFixture[str]):

@@ -49,7 +49,7 @@ class Calls:
             backend=self._model.backend,
             model=self._model.model,
         )
-        return await self._project.books.call_started(call, size)
+        return await self._project.calls.books.call_started(call, size)
 
     async def make(self, tokens: int, *, taken: int | None = None) -> None:
         assert await self.begin(tokens) is None
@@ -64,7 +64,7 @@ class Calls:
             billable=True,
             seconds=1,
         )
-        await self._project.books.call_finished(call)
+        await self._project.calls.books.call_finished(call)
 
 
 class Working:
@@ -109,7 +109,7 @@ async def result(project: Project, worker: str) -> Result:
 async def remember(project: Project, provider: Provider, cost: str) -> None:
     """Enough earlier tasks of the model, of whatever kind."""
     for number in range(20):
-        await project.history.add(
+        await project.app.history.add(
             TaskSample(
                 at=float(number),
                 provider=provider.name,

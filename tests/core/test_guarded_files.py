@@ -95,7 +95,7 @@ def test_a_worktree_is_seen_with_the_repository_behind_it(project: Repository) -
 def test_a_huge_folder_is_not_read_to_its_end(
     project: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(folder_changes, "MOST_FILES", 20)
+    monkeypatch.setattr(folder_changes, "MAX_FILES", 20)
     few = len(fingerprints(project.top))
     for number in range(30):
         project.write(f".vscode/{number}")
@@ -103,14 +103,14 @@ def test_a_huge_folder_is_not_read_to_its_end(
 
 
 def test_many_files_in_one_place_hide_no_other(project: Repository) -> None:
-    for number in range(folder_changes.MOST_READ + 10):
+    for number in range(folder_changes.MAX_READ + 10):
         project.write(f".claude/{number:05}")
     before = fingerprints(project.top)
-    project.write(f".claude/{folder_changes.MOST_READ + 5:05}", "other\n")
+    project.write(f".claude/{folder_changes.MAX_READ + 5:05}", "other\n")
     project.write(".git/hooks/pre-commit")
     project.write(".goent/config.yaml", "agents: {}\n")
     assert list(changed(project, before)) == [
-        f".claude/{folder_changes.MOST_READ + 5:05}",
+        f".claude/{folder_changes.MAX_READ + 5:05}",
         ".git/hooks/pre-commit",
         ".goent/config.yaml",
     ]

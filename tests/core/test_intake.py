@@ -58,4 +58,4 @@ async def test_a_server_of_somebody_else_is_warned_of(
     lent = OpenCodeSettings(serve_url="http://127.0.0.1:4096")
     settings = Settings(project=tmp_path, opencode=lent)
     told = [*spawn_warnings(SpawnRequest(task="x"), route, preset, tmp_path, settings)]
-    assert ["has permissions of its own" in warning for warning in told] == [True] * warns
+    assert ["has its own permissions" in warning for warning in told] == [True] * warns

@@ -106,7 +106,7 @@ async def test_switched_off_it_changes_nothing_and_still_tells_what_it_knows(
         assert "learning" not in {step.source for step in told.steps}
         report = await learned(project)
         assert (report.learning, report.outcomes) == (False, 40)
-        assert "switched off" in report.notes[0]
+        assert "learning is off" in report.notes[0]
 
 
 async def test_looking_back_uses_only_what_was_known_before_each_task(
@@ -145,7 +145,7 @@ async def test_without_outcomes_the_report_says_so(open_project: OpenProject) ->
     async with open_project(ScriptedDriver(lambda _: WORK)) as project:
         report = await learned(project)
     assert (report.outcomes, report.classes, report.lookback.tasks) == (0, (), 0)
-    assert "no task has told anything yet" in report.notes[0]
+    assert "no outcomes yet" in report.notes[0]
 
 
 async def test_every_turn_leaves_what_came_of_it(open_project: OpenProject, tmp_path: Path) -> None:

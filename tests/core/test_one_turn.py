@@ -62,4 +62,4 @@ async def test_permissions_that_ask_are_warned_about(
 ) -> None:
     async with open_project(ScriptedDriver(lambda _: [say("done")])) as project:
         spawned = await spawn(project, wait_s=0, permissions=permissions)
-        assert any("nobody to ask" in warning for warning in spawned.warnings) is warned
+        assert any("cannot ask anybody" in warning for warning in spawned.warnings) is warned

@@ -77,7 +77,7 @@ async def test_a_worker_that_changed_nothing_leaves_nothing(
         worker = await spawn(project, isolation="worktree")
         await wait(project, worker)
         await project.ask("worker_cancel", worker_id=worker, close=True)
-        assert (await result(project, worker)).notes == ("it changed no file",)
+        assert (await result(project, worker)).notes == ("it changed no files",)
     assert await project.workspaces.list_kept() == []
     assert repository.git("branch", "--list", "go-ent/*") == ""
 
@@ -151,7 +151,7 @@ async def test_a_folder_removed_under_a_worker_is_its_failure_and_nobody_elses(
         await wait(project, fine)
         told = await result(project, lost)
         assert told.failure and told.failure.kind == "workspace_lost"
-        assert "is gone" in told.failure.message
+        assert "was removed" in told.failure.message
         assert (await result(project, fine)).files == NEW
         await sound_end(project, lost)
     assert [space.worker for space in await project.workspaces.list_kept()] == [fine]
@@ -165,7 +165,7 @@ async def test_a_folder_removed_under_a_turn_that_fails_is_told(open_project: Op
         told = await result(project, worker)
         assert told.failure and told.failure.kind == "rate_limited"
         events = await project.events(worker)
-        assert any(isinstance(event, Noticed) and "is gone" in event.text for event in events)
+        assert any(isinstance(event, Noticed) and "was removed" in event.text for event in events)
 
 
 async def test_work_that_cannot_be_kept_is_told_and_the_turn_is_as_it_was(
@@ -227,7 +227,7 @@ async def test_a_worker_has_what_was_named_for_it(
         assert (own / ".env").read_text() == "COLOUR=green\n"
         assert (own / ".gitignore").exists(), "uncommitted as it is"
         assert (await result(project, worker)).files == ()
-        with pytest.raises(RequestError, match="for a folder of its own"):
+        with pytest.raises(RequestError, match="need a folder of its own"):
             await spawn(project, uncommitted=True)
 
 
@@ -255,7 +255,7 @@ async def test_a_worker_of_a_killed_go_ent_has_its_work_kept(
         await pause.reached.wait()
         await project.feed.commit()
         life = project.orchestrator.living_workers[worker]
-        life._shared.feed.append = _nothing  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue] (a kill cannot be had otherwise in one process)
+        life._services.feed.append = _nothing  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue] (a kill cannot be had otherwise in one process)
         repository.git("update-ref", "-d", f"refs/heads/go-ent/solo/{worker}")
     async with open_project(ScriptedDriver(lambda _: [])) as project:
         told = await result(project, worker)

@@ -32,7 +32,7 @@ from goent.testing.driver import Pause, ScriptedDriver, ScriptedMove, ScriptedSe
 from goent.workers.worker_failover import (
     CONTINUE_PROMPT,
     LOOK_FIRST_WARNING,
-    MOST_FAILOVERS,
+    MAX_FAILOVERS,
     TASK_HEADING,
 )
 
@@ -193,7 +193,7 @@ async def test_the_moves_of_a_turn_are_bounded(open_project: OpenProject) -> Non
     driver = Fragile([EDIT, CRASH], healthy=frozenset())
     async with open_project(driver, providers=ALL) as project:
         result = await finished(project)
-        assert (result.state, len(result.failovers)) == ("failed", MOST_FAILOVERS)
+        assert (result.state, len(result.failovers)) == ("failed", MAX_FAILOVERS)
         assert result.failure and result.failure.kind == "worker_crashed"
         assert [spec.provider.name for spec in driver.opened] == ["glm", "spare", "second"]
         assert driver.opened[-1].resume is None, "a session that failed twice is left"
@@ -230,7 +230,7 @@ async def test_without_fallbacks_a_failed_task_names_who_could_take_it(
 async def test_nobody_is_named_who_cannot_take_the_task(open_project: OpenProject) -> None:
     driver = Fragile([RateLimited("429")])
     async with open_project(driver, providers=(GLM, OTHERS[0])) as project:
-        await project.healths.record_failure(
+        await project.calls.healths.record_failure(
             OTHERS[0], RateLimited("429", retry_after_s=900), began=0
         )
         result = await finished(project, provider="glm")
@@ -262,14 +262,16 @@ async def test_what_the_gateway_has_tried_is_not_tried_again(open_project: OpenP
     async with open_project(driver, providers=ALL, keys={"moonshot": "sk-held"}) as project:
         result = await finished(project)
         assert (result.state, result.failovers) == ("failed", ())
-        assert project.healths.condition(FIRST).state == "unknown", "the gateway tells of its own"
+        assert project.calls.healths.condition(FIRST).state == "unknown", (
+            "the gateway tells of its own"
+        )
 
 
 async def test_a_fallback_that_is_out_is_passed_over(open_project: OpenProject) -> None:
     driver = Fragile([CRASH])
     async with open_project(driver, providers=ALL) as project:
         for each in OTHERS[:2]:
-            await project.healths.record_failure(
+            await project.calls.healths.record_failure(
                 each, RateLimited("429", retry_after_s=900), began=0
             )
         assert (await finished(project)).text == "done by third"
@@ -279,7 +281,7 @@ async def test_nobody_left_is_the_failure_that_it_was(open_project: OpenProject)
     driver = Fragile([CRASH])
     async with open_project(driver, providers=ALL) as project:
         for each in OTHERS:
-            await project.healths.record_failure(
+            await project.calls.healths.record_failure(
                 each, RateLimited("429", retry_after_s=900), began=0
             )
         result = await finished(project)

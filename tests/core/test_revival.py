@@ -22,7 +22,7 @@ async def spawned(project: Project) -> str:
 def as_if_killed(project: Project, worker: str) -> None:
     """A daemon that is killed writes nothing more: its worker stays open in the journal."""
     life = project.orchestrator.living_workers[worker]
-    life._shared.feed.append = _nothing  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue] (a kill cannot be had otherwise in one process)
+    life._services.feed.append = _nothing  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue] (a kill cannot be had otherwise in one process)
 
 
 async def _nothing(*_: object) -> None: ...
@@ -99,12 +99,12 @@ async def test_a_call_that_was_under_way_is_counted_as_one_of_unknown_cost(
         await project.feed.append(worker, TurnStarted(turn=2, prompt="more"))
         await project.feed.commit()
         call = StartedCall(id="c1", worker=worker, backend="moonshot", model="glm-4")
-        await project.books.call_started(call, unsized)
+        await project.calls.books.call_started(call, unsized)
         as_if_killed(project, worker)
     async with open_project(ScriptedDriver(lambda _: [say("again")])) as project:
         result = await project.ask("worker_result", worker_id=worker)
         assert isinstance(result, Result) and result.cost_usd is None
-        assert "the cost of 1 of 1 model calls is not known" in result.notes[0]
+        assert "the cost of 1 of 1 model calls is unknown" in result.notes[0]
         costs = await project.ask("cost_report", by="provider")
         assert isinstance(costs, Costs)
         assert [(line.key, line.calls, line.unknown_calls) for line in costs.rows] == [
@@ -139,7 +139,9 @@ async def test_a_worker_that_was_closed_before_it_began_is_not_starting_for_ever
         worker = await spawned(project)
         born = (await project.events(worker))[0]
         await project.feed.append("w-early", born)
-        await project.feed.append("w-early", WorkerClosed(reason="the journal refused it"))
+        await project.feed.append(
+            "w-early", WorkerClosed(reason="the journal could not be written")
+        )
         await project.feed.commit()
         waited = await project.ask("worker_wait", worker_ids=["w-early"], timeout_s=10)
         assert isinstance(waited, WaitReply) and not waited.timed_out

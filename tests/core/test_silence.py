@@ -50,7 +50,7 @@ async def test_a_slow_worker_that_lives_is_never_ended(open_project: OpenProject
         await notices(project, spawned.worker_id, 4)
         status = await project.ask("worker_status", worker_id=spawned.worker_id)
         assert isinstance(status, Status) and status.state == "running"
-        assert "at work: waits for the model" in status.step
+        assert "still working: waits for the model" in status.step
         pause.go_on.set()
         await project.ask("worker_wait", worker_ids=[spawned.worker_id], timeout_s=10)
         result = await project.ask("worker_result", worker_id=spawned.worker_id)

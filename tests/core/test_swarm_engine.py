@@ -166,7 +166,7 @@ async def test_what_is_not_committed_is_left_out_and_told_or_goes_along(
 
     async with open_project(Acting(act)) as project:
         told = await over(project, task("a", "a.txt: a"))
-        assert "do not see 2 changed or new files" in told.notes[0]
+        assert "do not see 2 files that are changed or new" in told.notes[0]
         along = await over(project, task("a", "a.txt: a"), uncommitted=True)
         assert along.notes == ()
         assert line(along, "a").files == 1, "theirs is not its work"

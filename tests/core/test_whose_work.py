@@ -81,7 +81,7 @@ async def test_what_a_command_changed_is_among_the_files_with_its_lines(
             FileChange(path="app.txt", added=1, removed=1),
         )
         assert (told.also_changed, told.overlaps, told.notes) == ((), (), ())
-        output = await project.enquiries.whole_output(worker)
+        output = await project.queries.whole_output(worker)
         assert "changed by its commands: README.md, app.txt" in output
         await project.ask("worker_cancel", worker_id=worker, close=True)
         assert_grammar(await project.events(worker))
@@ -112,7 +112,7 @@ async def test_what_changed_while_no_command_ran_is_not_the_workers(
         repository.write("app.txt", "by hand\n")
         at.go_on.set()
         (told,) = await ended(project, worker)
-        assert "1 more files changed meanwhile" in await project.enquiries.whole_output(worker)
+        assert "1 other file changed meanwhile" in await project.queries.whole_output(worker)
     assert [file.path for file in told.files] == ["src.txt"]
     assert told.also_changed == (AlsoChanged(path="app.txt"),)
 
@@ -274,7 +274,7 @@ async def test_two_that_edit_one_file_at_the_same_time_are_told_everywhere(
             two: (one,),
         }
         for me, other in ((one, two), (two, one)):
-            output = await project.enquiries.whole_output(me)
+            output = await project.queries.whole_output(me)
             assert output.count(f"{other} changed app.txt, too") == 1
             await project.ask("worker_cancel", worker_id=me, close=True)
             assert_grammar(await project.events(me))
@@ -459,10 +459,10 @@ async def test_a_turn_that_its_go_ent_died_in_says_that_the_look_is_lost(
         await project.feed.append(worker, TurnStarted(turn=2, prompt="more"))
         await project.feed.commit()
         life = project.orchestrator.living_workers[worker]
-        life._shared.feed.append = _nothing  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue] (a kill cannot be had otherwise in one process)
+        life._services.feed.append = _nothing  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue] (a kill cannot be had otherwise in one process)
     async with open_project(ScriptedDriver(lambda _: [DONE])) as project:
         told = await result(project, worker)
-    assert any("go-ent ended in the middle of the turn" in note for note in told.notes)
+    assert any("go-ent stopped during the turn" in note for note in told.notes)
 
 
 async def _nothing(*_: object) -> None: ...

@@ -49,7 +49,7 @@ async def test_what_would_be_asked_is_refused_by_name(world: World) -> None:
         "worker_spawn", task="write asked.txt", method="cli", provider="moonshot", permissions="ask"
     )
     assert isinstance(spawned, SpawnReply)
-    assert any("nobody to ask" in warning for warning in spawned.warnings)
+    assert any("cannot ask anybody" in warning for warning in spawned.warnings)
     result = await world.ended(spawned.worker_id)
     assert result.failure and result.failure.kind == "permission_denied"
     assert "'edit'" in result.failure.message and "asked.txt" in result.failure.message

@@ -287,7 +287,7 @@ async def test_what_is_in_the_way_of_a_sandbox_is_named(
     assert failure["kind"] == "worker_crashed"
     assert f"no temporary folder in '{folder}'" in failure["message"]
     assert "free some space, or check its owner and mode" in failure["message"]
-    assert "fault of go-ent's own" not in failure["message"]
+    assert "internal error" not in failure["message"]
 
 
 # The log and the disk

@@ -255,7 +255,7 @@ async def test_the_first_key_stays_and_others_are_told(world: World) -> None:
     world.env["MOONSHOT_API_KEY"] = other
     spawned = await world.go_ent("run", "--detach", "--json", "hold")
     (warning,) = json.loads(spawned.out)["warnings"]
-    assert "MOONSHOT_API_KEY is another key here" in warning and warning in spawned.err
+    assert "MOONSHOT_API_KEY differs here" in warning and warning in spawned.err
     checked = json.loads((await world.go_ent("doctor", "--json")).out)["findings"]
     (finding,) = [one for one in checked if one["subject"] == "key MOONSHOT_API_KEY"]
     assert finding["verdict"] == "note"

@@ -145,7 +145,7 @@ async def test_one_that_cannot_start_is_a_failure_with_the_reason(
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"method": "cli"}, "runs by the method 'agent' alone"),
+        ({"method": "cli"}, "runs only by the method 'agent'"),
         ({"allowed_tools": []}, "allowed_tools are for go-ent's own agent"),
         ({"allowed_tools": ["Read"]}, "allowed_tools are for go-ent's own agent"),
         ({"provider": None, "allowed_tools": ["Read"]}, "allowed_tools are for go-ent's own agent"),

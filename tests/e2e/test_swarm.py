@@ -201,7 +201,7 @@ async def test_what_goes_together_is_merged_and_checked_on_a_branch_of_its_own(
                 {"id": "a", "prompt": "x", "after": ["b"]},
                 {"id": "b", "prompt": "x", "after": ["a"]},
             ],
-            "in a circle: ",
+            "in a cycle: ",
         ),
         ([{"id": "a", "prompt": "x"}, {"id": "a", "prompt": "y"}], "2 tasks have the id 'a'"),
         (
@@ -209,7 +209,7 @@ async def test_what_goes_together_is_merged_and_checked_on_a_branch_of_its_own(
             "provider 'nobody', which is not configured",
         ),
         ([{"id": f"t{n}", "prompt": "x"} for n in range(101)], "101 tasks are more than 100"),
-        ([{"id": "a", "prompt": "x", "after": ["c"]}], "after 'c', and there is no such task"),
+        ([{"id": "a", "prompt": "x", "after": ["c"]}], "after 'c', which does not exist"),
         ([], "tasks"),
     ],
     ids=["a circle", "an id twice", "an unknown provider", "too many", "an unknown task", "none"],

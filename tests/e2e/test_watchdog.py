@@ -73,7 +73,7 @@ async def test_a_model_that_is_slow_is_waited_for(world: World) -> None:
     async with world.client() as lead:
         worker = await spawn(lead, "think long")
         said = await looks(world, worker, "at work: it has waited", 3)
-        assert all(text.startswith("no news for 1 s; at work") for text in said)
+        assert all(text.startswith("no events for 1 s; still working") for text in said)
         world.models.open_gate("slow")
         done = await result(lead, worker)
         assert (done["state"], done["text"]) == ("completed", "At last.")

@@ -28,4 +28,4 @@ async def test_a_call_under_way_when_the_daemon_is_killed_is_in_the_costs(tmp_pa
         assert costs["total_usd"] is None, "never as if it had cost nothing"
         result = json.loads((await world.go_ent("result", worker, "--json")).out)
         assert result["failure"]["kind"] == "daemon_died"
-        assert "the cost of 1 of 1 model calls is not known" in result["notes"][0]
+        assert "the cost of 1 of 1 model calls is unknown" in result["notes"][0]

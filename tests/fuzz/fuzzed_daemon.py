@@ -91,7 +91,7 @@ class FuzzedDaemon:
         assert answer["result"]["pid"] == self.pid
         log = log_path(self.world.key, self.world.env).read_bytes()
         news, self._read = log[self._read :].decode(errors="replace"), len(log)
-        found = max(news.find("Traceback"), news.find("fault of go-ent"))
+        found = max(map(news.find, ("Traceback", "internal error", "fault of go-ent")))
         assert found < 0, news[max(0, found - 300) : found + 3000]
 
 
@@ -112,7 +112,7 @@ def request(number: object, method: str, **params: object) -> bytes:
 
 
 def assert_clear(replies: Iterable[dict[str, Any]]) -> None:
-    """Every refusal says what was wrong, and none is a fault of go-ent's own."""
+    """Every refusal says what was wrong, and none is an internal error."""
     for reply in replies:
         error: dict[str, Any] | None = reply.get("error")
         if error is not None:

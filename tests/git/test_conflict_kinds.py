@@ -323,6 +323,8 @@ async def test_what_the_user_likes_in_conflicts_changes_nothing(repo: Repo):
 async def test_no_room_for_trials_is_told_with_the_place(repo: Repo):
     base = repo.commit({"a.txt": LINES})
     repo.root.write_text("a file is in the way")
-    with pytest.raises(EnvironmentTrouble, match=r"no folder can be made in .*scratch.*Make room"):
+    with pytest.raises(
+        EnvironmentTrouble, match=r"cannot make a temporary folder in .*scratch.*Free some space"
+    ):
         async with repo.merging.scratch(repo.repository, base):
             pass

@@ -141,7 +141,7 @@ async def test_a_folder_around_go_ents_own_state_is_refused(
     spaces: GitWorkspaces, order: OrderFor, tmp_path: Path
 ) -> None:
     (tmp_path / "state").mkdir()
-    with pytest.raises(RequestError, match="go-ent's own state is in it"):
+    with pytest.raises(RequestError, match="it contains go-ent's own state"):
         await spaces.prepare(order(kind="copy", cwd=tmp_path))
 
 

@@ -130,7 +130,7 @@ async def test_a_full_disk_is_told_and_nothing_is_half_done(
     )
     full.chmod(0o755)
     merging = GitMerging(Git(repo.top, ENV, git=str(full)), repo.root)
-    with pytest.raises(EnvironmentTrouble, match=r"No space left on device.*Make room"):
+    with pytest.raises(EnvironmentTrouble, match=r"No space left on device.*Free some space"):
         await merging.merge(repo.repository, base, pieces, "join")
     assert (repo.state(), repo.objects()) == before
     assert repo.leftovers() == []

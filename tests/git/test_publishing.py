@@ -48,7 +48,7 @@ async def test_a_branch_goes_back_only_from_where_we_put_it(repo: Repo, merged: 
 @pytest.mark.parametrize("name", ["a..b", "-x", "a b", "x.lock", "", "a\nb", "HEAD", "caf\udce9~"])
 async def test_a_name_that_no_branch_can_have_is_refused(repo: Repo, merged: str, name: str):
     before = repo.state()
-    with pytest.raises(RequestError, match="cannot be a branch's name"):
+    with pytest.raises(RequestError, match="is not a valid branch name"):
         await repo.merging.publish(repo.repository, name, merged)
     assert repo.state() == before
 
@@ -115,7 +115,7 @@ IN_THE_WAY: dict[str, tuple[Callable[[Repo], object], str]] = {
     "staged": (_staged, "uncommitted changes.*b.txt"),
     "untracked": (lambda repo: repo.write({"new.txt": "mine\n"}), "untracked.*Nothing was changed"),
     "ignored": (_ignored, "untracked.*Nothing was changed"),
-    "detached": (lambda repo: repo.git("checkout", "-q", "--detach"), "is on no branch"),
+    "detached": (lambda repo: repo.git("checkout", "-q", "--detach"), "has a detached HEAD"),
     "ahead": (lambda repo: repo.commit({"c.txt": "mine\n"}), "has commits that"),
 }
 
@@ -137,7 +137,7 @@ async def test_a_checkout_of_something_else_is_refused(repo: Repo, merged: str, 
     other = Repo(tmp_path / "elsewhere")
     other.commit({"a.txt": ""})
     for place in (other.top, tmp_path):
-        with pytest.raises(RequestError, match="is no checkout of"):
+        with pytest.raises(RequestError, match="is not a checkout of"):
             await repo.merging.apply(repo.repository, place, merged)
 
 

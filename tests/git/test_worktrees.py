@@ -257,7 +257,7 @@ async def test_a_worktree_removed_by_hand_is_told_and_cleared(
     space, other = await spaces.prepare(order()), await spaces.prepare(order("w-other"))
     (Path(other.path) / "new.txt").write_text("new\n")
     await anyio.Path(space.path).rename(f"{space.path}-elsewhere")
-    with pytest.raises(WorkspaceLost, match="is gone"):
+    with pytest.raises(WorkspaceLost, match="was removed"):
         await spaces.commit_work(space, "nothing left")
     assert (await spaces.commit_work(other, "unharmed")).files
     assert await spaces.release(space) is True

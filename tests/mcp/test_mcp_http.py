@@ -32,7 +32,7 @@ ERAS = pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def a_door(project: Project, port: int = 0) -> AsyncGenerator[HttpOpenReply]:
     """Held open as `go-ent mcp --http` does."""
     ours, theirs = socket.socketpair()
-    frontend = McpFrontend(project.operations, project.enquiries)
+    frontend = McpFrontend(project.operations, project.queries)
     async with (
         LocalStream(theirs) as far,
         anyio.create_task_group() as group,

@@ -111,7 +111,7 @@ async def test_a_question_is_put_by_the_task_and_answered_by_an_update(
         assert (await task_until(lead, handle.task_id, "input_required")).input_requests
         yes = {"action": "accept", "content": {"answer": "allow_once"}}
         await ask_task(lead, "update", handle.task_id, {key: yes})
-        await project.enquiries.wait_for_answer(worker, "p1")
+        await project.queries.wait_for_answer(worker, "p1")
         second = await task_until(lead, handle.task_id, "input_required")
         assert second.input_requests and key not in second.input_requests
         await project.ask(

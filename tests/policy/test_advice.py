@@ -26,7 +26,7 @@ def test_an_edit_of_a_few_lines_is_not_worth_a_worker() -> None:
 def test_files_of_one_folder_belong_to_one_worker() -> None:
     task = a_task("refactor", "high", files=3)
     together = advice(task, "src/a/x.py", "src/a/y.py", "src/a/z.py")
-    assert "Do not split: the 3 files lie in 'src/a'" in together
+    assert "Do not split: the 3 files are in 'src/a'" in together
     assert "Split it" in advice(task, "src/a/x.py", "src/b/y.py", "src/c/z.py")
 
 

@@ -56,7 +56,7 @@ def test_a_pin_on_an_agent_goes_to_it(pin: Pin, model: str) -> None:
 
 
 def test_an_agent_can_be_had_by_no_other_method() -> None:
-    with pytest.raises(NoRoute, match="runs by the method 'agent' alone"):
+    with pytest.raises(NoRoute, match="runs only by the method 'agent'"):
         _ = decided(a_task(), Pin(provider="gemini", method="cli")).route
 
 
@@ -72,7 +72,7 @@ def test_a_rule_may_send_tasks_to_an_agent_and_nobody_else_does() -> None:
     assert decided(SIMPLE, Pin()).route.provider == HAIKU
     by_cli = decided(SIMPLE, Pin(method="cli"), held(rule))
     assert by_cli.route.provider == HAIKU, "a method that was asked for is not bent"
-    assert "it is an agent of its own, and the method 'cli' was asked for" in by_cli.warnings[0]
+    assert "it is an agent of its own, and the requested method is 'cli'" in by_cli.warnings[0]
 
 
 def test_a_rule_or_a_name_may_mean_go_ents_own_agent() -> None:
@@ -94,7 +94,7 @@ def test_with_nothing_but_agents_an_unpinned_task_is_refused_with_the_reason() -
 def test_without_a_model_a_simple_task_gets_haiku_and_the_reason_says_so() -> None:
     route = decided(SIMPLE, Pin(method="agent")).route
     assert (route.provider, route.method) == (HAIKU, "agent")
-    assert route.reason == ("haiku, for the task is simple: the provider named 'haiku'")
+    assert route.reason == ("haiku, because the task is simple: the provider named 'haiku'")
 
 
 @pytest.mark.spec("A20")
@@ -118,7 +118,7 @@ def test_a_tier_by_itself_goes_to_who_can_be_had() -> None:
     )
     route = decided(SIMPLE, Pin(method="agent"), facts=facts).route
     assert route.provider == DEEPSEEK
-    assert "the cheapest, deepseek, for no provider has a haiku" in route.reason
+    assert "the cheapest, deepseek, because no provider has a haiku" in route.reason
 
 
 def test_only_a_tier_that_nobody_asked_for_may_move() -> None:

@@ -26,6 +26,9 @@ from goent.routing.route_facts import RouteFacts
 DOWN = ProviderCondition(state="down", until=3_600.0, reason="503")
 NOON = 43_200.0
 
+BULKY = a_provider("backup", "big-1", cost=2)
+PLAIN = a_provider("plain", "plain-1", cost=1)
+
 
 @pytest.mark.spec("P16")
 @pytest.mark.parametrize("complexity", ["trivial", "simple"])
@@ -52,7 +55,7 @@ def test_a_small_task_whose_permissions_may_ask_gets_a_session_that_can() -> Non
 def test_with_one_provider_there_is_nothing_to_choose() -> None:
     route = decided(a_task("fix", "simple"), settings(providers=(GLM,))).route
     assert (route.provider.name, route.method) == ("glm", "acp")
-    assert "by acp, because there is no other provider" in route.reason
+    assert "by acp, because there is only one provider" in route.reason
 
 
 def test_without_fast_ones_a_small_task_goes_to_the_cheapest() -> None:
@@ -66,7 +69,7 @@ def test_without_fast_ones_a_small_task_goes_to_the_cheapest() -> None:
 def test_much_to_read_goes_to_kimi_by_acp() -> None:
     route = decided(a_task("implement", "simple", tokens=50_001)).route
     assert (route.provider.name, route.method) == ("kimi", "acp")
-    assert "50,001 tokens of context are above 50,000" in route.reason
+    assert "50,001 tokens of context, above 50,000" in route.reason
     assert decided(a_task("implement", tokens=50_000)).route.provider == GLM
 
 
@@ -82,12 +85,12 @@ def test_what_fits_no_window_goes_to_the_widest_with_a_warning() -> None:
     wide = a_provider("wide", "wide-1", cost=9, window=1_500_000)
     decision = decided(a_task(tokens=2_000_000), settings(providers=(*ALL, wide)))
     assert decision.route.provider == wide
-    assert "2,000,000 tokens fit nobody's window" in decision.warnings[-1]
+    assert "2,000,000 tokens of context fit no window" in decision.warnings[-1]
     poor = RouteFacts(
         forecasts=costing(**{p.name: 9.0 for p in ALL}), budget_usd=costing(x=1.0)["x"].p90_usd
     )
     both = decided(a_task(tokens=2_000_000), facts=poor).warnings[-1]
-    assert "fit nobody's window" in both and "budget_usd $1.00 is less" in both
+    assert "fit no window" in both and "budget_usd $1.00 is less" in both
 
 
 @pytest.mark.spec("P18")
@@ -113,10 +116,10 @@ def test_who_is_best_for_many_files_gets_them_where_many_are_named() -> None:
     held = settings(providers=(*ALL, bulky))
     guessed = decided(a_task("analyze", files=9), held).route
     assert guessed.provider != bulky
-    assert "said to be best for" not in guessed.reason
+    assert "marked as best for" not in guessed.reason
     known = decided(a_task("analyze", files=9, named=6), held).route
     assert known.provider == bulky
-    assert "said to be best for many files, and 6 are named: bulky" in known.reason
+    assert "marked as best for many files, and 6 are named: bulky" in known.reason
 
 
 def test_the_reason_tells_what_is_known_of_the_task_and_no_guess() -> None:
@@ -163,7 +166,7 @@ def test_a_pinned_method_holds_and_leaves_the_provider_to_the_policy() -> None:
     ruled = settings(RoutingRule(method="cli", provider="kimi"))
     route = decided(held=ruled, pin=Pin(method="serve")).route
     assert (route.provider, route.method) == (KIMI, "serve")
-    assert "by serve, which was asked for" in route.reason
+    assert "by serve, as requested" in route.reason
 
 
 @pytest.mark.parametrize(
@@ -194,6 +197,23 @@ def test_a_default_provider_that_was_written_down_goes_before_the_policy() -> No
     too_long = decided(a_task(tokens=180_000), held)
     assert too_long.route.provider == KIMI, "its window does not hold the task"
     assert "default_provider was passed over: sonnet: its window" in too_long.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("providers", "default", "why"),
+    [
+        ((GLM, SONNET), "sonnet", "no default provider configured; using sonnet"),
+        ((BULKY, PLAIN), None, "no default provider configured; using the cheapest, plain"),
+        ((GLM, SONNET), None, "no default provider configured; using an all-rounder, sonnet"),
+    ],
+)
+def test_without_a_configured_default_the_reason_says_which_provider_stands_in(
+    providers: tuple[Provider, ...], default: str | None, why: str
+) -> None:
+    route = decided(held=settings(providers=providers, default=default)).route
+    assert route.reason.startswith(f"policy (default): {why}; the task is")
+    one = decided(a_task(tokens=1), settings(providers=providers, default=default)).route
+    assert one.reason.endswith(" 1 token of context")
 
 
 def test_an_agent_is_never_chosen_by_itself() -> None:
@@ -242,11 +262,11 @@ def test_a_soft_budget_below_the_cheapest_warns_and_a_hard_one_refuses() -> None
     decision = decided(facts=facts)
     assert decision.chosen_route
     assert (
-        "budget_usd $0.5000 is less than the cheapest route may cost: glm up to $1.00"
+        "budget_usd $0.5000 is less than the cheapest route may cost: glm, up to $1.00"
         in (decision.warnings[-1])
     )
     hard = RouteFacts(forecasts=dear, budget_usd=facts.budget_usd, hard=True)
-    with pytest.raises(NoRoute, match="raise it, or give a smaller task"):
+    with pytest.raises(NoRoute, match="raise it, or make the task smaller"):
         _ = decided(facts=hard).route
 
 
@@ -258,7 +278,7 @@ def test_a_soft_budget_is_no_wall_where_the_cheap_ones_are_unwell() -> None:
     )
     decision = decided(facts=facts)
     assert decision.chosen_route
-    assert "nobody who can be had now keeps the budget_usd of $0.5000" in decision.warnings[-1]
+    assert "no available provider stays within budget_usd $0.5000" in decision.warnings[-1]
 
 
 def test_fallbacks_are_the_providers_own_or_the_next_best_of_the_policy() -> None:

@@ -36,14 +36,14 @@ def test_the_first_rule_that_matches_decides() -> None:
         (RoutingRule(complexity=("high",)), "the complexity is medium, not high"),
         (RoutingRule(min_files=3), "it names no files, not 3 or more"),
         (RoutingRule(min_context=50_000), "2,000 tokens of context, not 50,000 or more"),
-        (RoutingRule(keywords=("lint", "tidy up")), "it says none of 'lint', 'tidy up'"),
+        (RoutingRule(keywords=("lint", "tidy up")), "it contains none of 'lint', 'tidy up'"),
         (
             RoutingRule(max_cost=0.05, provider="kimi"),
             "passed over: kimi is passed over (kimi may cost $0.1000, above its max_cost of $0.0500)",
         ),
         (
             RoutingRule(max_cost=0.05, provider="haiku"),
-            "passed over: haiku is passed over (what haiku would cost is not known, and max_cost asks for it)",
+            "passed over: haiku is passed over (the cost of haiku is unknown, so max_cost cannot be checked)",
         ),
         (
             RoutingRule(method="agent", provider="kimi"),

@@ -38,7 +38,7 @@ def test_a_file_changed_again_while_its_editor_rested_is_somebody_elses_too():
     states = {"a.py": at(30), "b.py": at(30)}
     (found,) = shared_overlaps("/p", works, {}, states)
     assert (found.path, found.tasks) == ("a.py", ("one", "two"))
-    assert "while it was not at work" in found.detail
+    assert "while it was not working" in found.detail
 
 
 def test_of_several_who_may_have_changed_it_all_are_named():

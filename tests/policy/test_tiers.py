@@ -34,9 +34,9 @@ def test_complex_logic_is_for_sonnet(complexity: Complexity) -> None:
 
 
 def test_the_reason_says_what_the_task_is() -> None:
-    assert tier_reason(a_task("fix", "simple", named=1)) == "haiku, for the task is simple"
+    assert tier_reason(a_task("fix", "simple", named=1)) == "haiku, because the task is simple"
     assert tier_reason(a_task("fix", "simple", named=3)) == (
-        "sonnet, for the task is simple and speaks of 3 files"
+        "sonnet, because the task is simple and names 3 files"
     )
 
 
@@ -60,11 +60,11 @@ def test_without_a_haiku_the_cheapest_is_meant_and_without_a_sonnet_the_default(
     held = settings(providers=(KIMI, GLM, DEEPSEEK), default="glm")
     assert provider_for_tier("haiku", held) == (
         DEEPSEEK,
-        "the cheapest, deepseek, for no provider has a haiku",
+        "the cheapest, deepseek, because no provider has a haiku",
     )
     assert provider_for_tier("sonnet", held) == (
         GLM,
-        "the default, glm, for no provider has a sonnet",
+        "the default, glm, because no provider has a sonnet",
     )
 
 

@@ -1,7 +1,7 @@
 """Assembles the agent of `go-ent acp` with settings, models, ledger and tools.
 
-It is entered when the first session is asked for, and not before: a client that only looks which
-agent it has started is answered at once.
+It is loaded with the first session: a client that only asks for the agent's name gets an immediate
+answer.
 """
 
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
@@ -47,10 +47,10 @@ async def open_agent(
     mode: str = "ask",
     allowed_tools: frozenset[str] | None = None,
 ) -> AsyncGenerator[CodingAgent]:
-    """Sessions are kept for the user; what an agent that was killed had running is ended first.
+    """The agent, with the user's stored sessions; processes of killed agents are ended first.
 
-    `gate` is the value of `GOENT_GATE`, which `environ` must not have any more. `model` and `mode` are
-    what new sessions begin with; `allowed_tools` None: all.
+    `gate` is the value of `GOENT_GATE`, which `environ` must no longer contain. New sessions start with
+    `model` and `mode`; `allowed_tools` None means all.
     """
     address = read_gate(gate) if gate else None
     owner = new_owner(MARK_KEY)
@@ -80,7 +80,7 @@ async def open_agent(
 
 
 class _Provisions(Protocol):
-    """What holds at a directory, and which keys have been seen so far."""
+    """The resources for sessions by directory, and the keys seen so far."""
 
     def at(self, cwd: Path) -> SessionResources: ...
 
@@ -91,7 +91,7 @@ class _Provisions(Protocol):
 async def _provisions(
     gate: GateAddress | None, connections: Connections, environ: Mapping[str, str], owner: str
 ) -> AsyncGenerator[_Provisions]:
-    """A worker of a daemon's has its gate, an editor's agent all else."""
+    """A daemon's worker uses its gate, an editor's agent the user's own providers."""
     if gate:
         yield _GatedProvisions(
             models=GatewayModelAccess(gate, connections), environ=environ, gate=gate

@@ -1,8 +1,8 @@
 """Assembles the daemon: journal, models, methods, workers, swarms and operations."""
 
 import logging
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +11,8 @@ import anyio
 from goent.agents.driver import AgentDriver
 from goent.api.driver import ApiDriver
 from goent.composition.live_project import Project
-from goent.composition.model_calls import model_calls, open_records
-from goent.domain.ports import Driver
+from goent.composition.model_calls import ModelCalls, UserRecords, model_calls, open_records
+from goent.domain.ports import Driver, Meter
 from goent.domain.types import Method
 from goent.evals.attended.attended_runs import EvalRuns
 from goent.gateway.gateway import Gateway
@@ -52,85 +52,112 @@ class App:
 
     project: Project
     feed: Feed
+    calls: ModelCalls
+    history: SqliteHistory
+    workspaces: GitWorkspaces
     orchestrator: Orchestrator
-    enquiries: WorkerQueries
+    queries: WorkerQueries
     operations: Operations
     evaluations: EvalRuns
     head_start: HeadStart
     gateway_url: str
 
 
-@asynccontextmanager
-async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[App]:
-    """Everything started in the order it needs, and ended in the reverse."""
-    around = Project(project, environ)
-    for folder in (state_dir(environ), around.state.parent, around.state):
-        with suppress(OSError):  # whoever needs to write there will say why it cannot
-            restrict_permissions(folder)
-    swept = await anyio.to_thread.run_sync(sweep_dead_owners, project_key(project))
-    await anyio.to_thread.run_sync(remove_leftovers, around.state)
-    if swept:
-        log.warning("ended %d processes that a dead go-ent had left behind", len(swept))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Methods:
+    """The ways to run a worker. `meter` settles the calls that they make through the gateway."""
 
+    drivers: Mapping[Method, Driver]
+    meter: Meter
+    warm_up: Callable[[Path], Awaitable[None]]
+    gateway_url: str = ""
+
+
+OpenMethods = Callable[[Project, Upstream, Roster, Feed], AbstractAsyncContextManager[Methods]]
+
+
+@asynccontextmanager
+async def open_app(folder: Path, environ: Mapping[str, str]) -> AsyncGenerator[App]:
+    """Everything, started in the order it needs and ended in reverse."""
+    project = Project(folder, environ)
+    for private in (state_dir(environ), project.state.parent, project.state):
+        with suppress(OSError):  # whoever needs to write there reports it
+            restrict_permissions(private)
+    swept = await anyio.to_thread.run_sync(sweep_dead_owners, project_key(folder))
+    await anyio.to_thread.run_sync(remove_leftovers, project.state)
+    if swept:
+        log.warning("ended %d processes of an earlier go-ent that died", len(swept))
     async with (
-        SqliteJournal.open(around.state / "journal.db", secrets=around.secrets) as journal,
-        open_records(environ, new_owner(project_key(project))) as records,
-        Connections.open() as connections,
+        open_records(environ, new_owner(project_key(folder))) as records,
         SqliteHistory.open(state_dir(environ) / "history.db") as history,
+        running_app(project, records, history, _running_methods) as app,
+    ):
+        yield app
+
+
+@asynccontextmanager
+async def running_app(
+    project: Project, records: UserRecords, history: SqliteHistory, open_methods: OpenMethods
+) -> AsyncGenerator[App]:
+    """The app over open records. Tests bring their own settings, records and methods."""
+    async with (
+        SqliteJournal.open(project.state / "journal.db", secrets=project.secrets) as journal,
+        Connections.open() as connections,
         _running_feed(journal) as feed,
         anyio.create_task_group() as background,
     ):
-        roster = Roster(around.settings)
-        calls = model_calls(around, connections, records, feed=feed, roster=roster)
+        roster = Roster(project.settings)
+        calls = model_calls(project, connections, records, feed=feed, roster=roster)
         probe = HealthProbe(
-            connections, calls.healths, settings=around.settings, environ=around.environ
+            connections, calls.healths, settings=project.settings, environ=project.environ
         )
-        async with _running_methods(around, calls.upstream, roster, feed) as methods:
+        async with open_methods(project, calls.upstream, roster, feed) as methods:
             router = Router(
-                settings=around.settings,
-                environ=around.environ,
+                settings=project.settings,
+                environ=project.environ,
                 methods=tuple(methods.drivers),
                 classifier=TaskClassifier(),
                 history=history,
                 prices=calls.prices,
                 condition=calls.healths.condition,
                 standings=calls.allowance.standings,
-                notices=around.notices,
+                notices=project.notices,
                 servers=calls.servers,
             )
+            trusted = trust_check(project.allows)
             workspaces = GitWorkspaces(
-                around.state,
-                environ=around.git_environ,
+                project.state,
+                environ=project.git_environ,
                 in_use=lambda worker: worker in roster,
-                trusted=trust_check(around.allows),
+                trusted=trusted,
             )
             verifier = ShellVerifier(
-                environ=around.environ_without_keys,
-                sandbox=around.surroundings.sandbox,
-                time_limit=lambda: around.settings().limits.verify_s,
+                environ=project.environ_without_keys,
+                sandbox=project.surroundings.sandbox,
+                time_limit=lambda: project.settings().limits.verify_s,
             )
             orchestrator = Orchestrator(
-                settings=around.settings,
-                check=around.check,
-                environ=around.environ,
-                slots=around.limits().workers,
+                settings=project.settings,
+                check=project.check,
+                environ=project.environ,
+                slots=project.limits().workers,
                 feed=feed,
                 drivers=methods.drivers,
-                meter=methods.gateway,
+                meter=methods.meter,
                 roster=roster,
                 books=calls.books,
                 allowance=calls.allowance,
                 verifier=verifier,
                 healths=calls.healths,
                 router=router,
-                lessons=OutcomeRecorder(feed, history),
+                outcomes=OutcomeRecorder(feed, history),
                 workspaces=workspaces,
-                level=around.surroundings.sandbox.level,
+                level=project.surroundings.sandbox.level,
             )
-            enquiries = WorkerQueries(feed, orchestrator.last_turn_due)
+            queries = WorkerQueries(feed, orchestrator.last_turn_due)
             providers = ProviderQueries(
-                settings=around.settings,
-                environ=around.environ,
+                settings=project.settings,
+                environ=project.environ,
                 feed=feed,
                 ledger=records.ledger,
                 prices=calls.prices,
@@ -138,90 +165,89 @@ async def open_app(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[
                 healths=calls.healths,
                 servers=calls.servers,
             )
-            git = Git(project, around.git_environ(), trusted=trust_check(around.allows))
-            merging = GitMerging(git, around.state / "merging")
+            git = Git(project.folder, project.git_environ(), trusted=trusted)
+            merging = GitMerging(git, project.state / "merging")
             joiner = WorkJoiner(feed=feed, merging=merging, verifier=verifier)
             swarms = SwarmManager(
-                settings=around.settings,
+                settings=project.settings,
                 feed=feed,
                 orchestrator=orchestrator,
-                enquiries=enquiries,
+                queries=queries,
                 workspaces=workspaces,
                 joiner=joiner,
             )
-            merger = SwarmMerger(feed=feed, orchestrator=orchestrator, joiner=joiner)
-            background.start_soon(probe.run)
-            background.start_soon(merging.sweep)
             evaluations = EvalRuns(
-                project, environ=around.environ, owner=new_owner(project_key(project))
+                project.folder,
+                environ=project.environ,
+                owner=new_owner(project_key(project.folder)),
             )
             head_start = HeadStart(
-                feed,
-                lambda: background.start_soon(_warm_up, methods.opencode, around, calls.servers),
+                feed, lambda: background.start_soon(_warm_up, methods, project, calls.servers)
             )
+            background.start_soon(probe.run)
+            background.start_soon(merging.sweep)
             async with orchestrator.running(), swarms.running(), evaluations.running():
                 yield App(
-                    project=around,
+                    project=project,
                     feed=feed,
+                    calls=calls,
+                    history=history,
+                    workspaces=workspaces,
                     orchestrator=orchestrator,
-                    enquiries=enquiries,
+                    queries=queries,
                     operations=Operations(
                         orchestrator,
-                        enquiries,
+                        queries,
                         providers,
-                        Recommender(router, around.settings),
+                        Recommender(router, project.settings),
                         swarms=swarms,
-                        merger=merger,
+                        merger=SwarmMerger(feed=feed, orchestrator=orchestrator, joiner=joiner),
                         evaluations=evaluations,
                         head_start=head_start,
                     ),
                     evaluations=evaluations,
                     head_start=head_start,
-                    gateway_url=f"http://127.0.0.1:{methods.gateway.port}",
+                    gateway_url=methods.gateway_url,
                 )
             background.cancel_scope.cancel()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Methods:
-    """The ways to run a worker, and the gateway that their model calls pass."""
-
-    gateway: Gateway
-    opencode: OpenCodeDriver
-    drivers: Mapping[Method, Driver]
-
-
 @asynccontextmanager
 async def _running_methods(
-    around: Project, upstream: Upstream, roster: Roster, feed: Feed
-) -> AsyncGenerator[_Methods]:
-    def course(worker: str, backend: str, model: str) -> CallPlan:
+    project: Project, upstream: Upstream, roster: Roster, feed: Feed
+) -> AsyncGenerator[Methods]:
+    def plan(worker: str, backend: str, model: str) -> CallPlan:
         named, *fallbacks = roster.serving(worker, backend, model)
-        planned = plan_call(named, fallbacks, around.settings().backends, around.environ())
+        planned = plan_call(named, fallbacks, project.settings().backends, project.environ())
         if reason := roster.why_not(worker, backend):
             raise ForeignBackend(reason)
         return planned
 
     def owner() -> str:
-        return new_owner(project_key(around.folder))
+        return new_owner(project_key(project.folder))
 
     def shared(worker: str, since: float) -> bool:
         return shares_directory(feed.views.values(), worker, since)
 
+    context = project.surroundings
     async with (
-        Gateway.open(upstream, course) as gateway,
-        OpenCodeDriver.running(around.surroundings, gateway, owner=owner()) as opencode,
-        OpenCodeServeDriver.running(around.surroundings, gateway, owner=owner()) as serving,
-        AgentDriver.running(around.surroundings, gateway, owner=owner(), shared=shared) as agents,
+        Gateway.open(upstream, plan) as gateway,
+        OpenCodeDriver.running(context, gateway, owner=owner()) as opencode,
+        OpenCodeServeDriver.running(context, gateway, owner=owner()) as serving,
+        AgentDriver.running(context, gateway, owner=owner(), shared=shared) as agents,
     ):
-        drivers: Mapping[Method, Driver] = {
-            "acp": opencode,
-            "cli": OpenCodeRunDriver(around.surroundings, gateway, owner=owner()),
-            "serve": serving,
-            "api": ApiDriver(upstream, course),
-            "agent": agents,
-        }
-        yield _Methods(gateway=gateway, opencode=opencode, drivers=drivers)
+        yield Methods(
+            drivers={
+                "acp": opencode,
+                "cli": OpenCodeRunDriver(context, gateway, owner=owner()),
+                "serve": serving,
+                "api": ApiDriver(upstream, plan),
+                "agent": agents,
+            },
+            meter=gateway,
+            warm_up=opencode.warm_up,
+            gateway_url=f"http://127.0.0.1:{gateway.port}",
+        )
 
 
 @asynccontextmanager
@@ -238,11 +264,11 @@ async def _running_feed(journal: SqliteJournal) -> AsyncGenerator[Feed]:
         await feed.drain()
 
 
-async def _warm_up(driver: OpenCodeDriver, around: Project, servers: ModelLists) -> None:
-    """Have OpenCode ready before a worker asks for it. A failure shows when one does."""
+async def _warm_up(methods: Methods, project: Project, servers: ModelLists) -> None:
+    """Start OpenCode before a worker needs it. A failure shows up when a worker does."""
     try:
-        await servers.refresh()  # OpenCode is told of the models at its start
-        if around.settings().opencode.warm:
-            await driver.warm_up(around.folder)
-    except Exception as error:  # noqa: BLE001 (a head start is never worth an end)
+        await servers.refresh()  # OpenCode reads the list of models when it starts
+        if project.settings().opencode.warm:
+            await methods.warm_up(project.folder)
+    except Exception as error:  # noqa: BLE001 (a head start must never end the daemon)
         log.info("no warm start: %s", error)

@@ -1,6 +1,6 @@
 """Assembles `go-ent eval`: suites with targets, workspaces and judges.
 
-What a run does not use is not loaded: most suites need no gateway and no daemon.
+Unused parts are not loaded: most suites need neither gateway nor daemon.
 """
 
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
@@ -46,24 +46,24 @@ from goent.system.project_folders import state_dir
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalApp:
-    """What a run and a grading have in common."""
+    """Runs and grades evaluations."""
 
     project: Project
     open_daemon: OpenDaemon
     watcher: RunWatcher
 
     async def run(self, prepared: PreparedRun, folder: StoredRun, bounds: EvalLimits) -> RunOutcome:
-        """The whole run; see `evaluate`. What a run that was killed had started is ended first."""
+        """Run an evaluation; see `evaluate`. Processes of killed runs are ended first."""
         await to_thread.run_sync(sweep_dead_owners, COMMAND_OWNER)
         await to_thread.run_sync(remove_leftovers, self.project.state)
         specs = {**used_targets(prepared.trials, prepared.specs), **find_judges(prepared)}
         idle = [spec.name for spec in specs.values() if not is_agent(spec)]
-        at_once = parallel_limits(specs, prepared.trials, workers=bounds.workers)
+        parallel = parallel_limits(specs, prepared.trials, workers=bounds.workers)
         prepared = await self._with_level(prepared, specs.values())
         async with (
             all_guarded(new_owner(COMMAND_OWNER)),
             open_scratch(scratch_root(self.project.environ())) as scratch,
-            self._opened(specs, scratch, at_once) as targets,
+            self._opened(specs, scratch, parallel) as targets,
             open_workspaces(
                 self._commands(),
                 run_id=folder.path.name,
@@ -83,14 +83,14 @@ class EvalApp:
             return await evaluate(prepared, folder, means, bounds)
 
     async def grade(self, prepared: PreparedRun, source: Path, folder: StoredRun) -> RunOutcome:
-        """The run at `source`, with the graders of `prepared`; see `regrade`."""
+        """Grade the run at `source` with the graders of `prepared`; see `regrade`."""
         judges = find_judges(prepared)
-        at_once = parallel_limits(judges, prepared.trials, workers=None)
+        parallel = parallel_limits(judges, prepared.trials, workers=None)
         prepared = await self._with_level(prepared, judges.values())
         async with (
             all_guarded(new_owner(COMMAND_OWNER)),
             open_scratch(scratch_root(self.project.environ())) as scratch,
-            self._opened(judges, scratch, at_once) as targets,
+            self._opened(judges, scratch, parallel) as targets,
         ):
             return await regrade(
                 prepared,
@@ -102,7 +102,7 @@ class EvalApp:
             )
 
     async def _with_level(self, prepared: PreparedRun, specs: Iterable[TargetSpec]) -> PreparedRun:
-        """With the level of the sandbox in its manifest. Finding out costs a process: not for nothing."""
+        """With the sandbox level in its manifest, which takes a process to find out."""
         if not uses_sandbox(prepared.trials, specs):
             return prepared
         level = await self.project.surroundings.sandbox.level()
@@ -110,17 +110,17 @@ class EvalApp:
         return replace(prepared, manifest=replace(prepared.manifest, sandbox=noted))
 
     async def _correct(self, trials: Sequence[TaskGrade]) -> None:
-        """The grades stand already: a history that cannot be used costs the lesson alone."""
+        """Correct the router's history. A failure is only a warning: the grades are stored already."""
         try:
             async with self._history() as history:
                 for judged in trials:
                     await history.regrade(judged)
         except EnvironmentTrouble as trouble:
-            self.watcher.warned(f"what the router has learned is not corrected: {trouble}")
+            self.watcher.warned(f"the router's history was not corrected: {trouble}")
 
     @asynccontextmanager
     async def _learning(self, specs: Iterable[TargetSpec]) -> AsyncGenerator[TrialReporter]:
-        """The router learns from those whom it could have chosen."""
+        """Record trials of agents in the router's history."""
         if not any(map(is_agent, specs)):
             yield report_nothing
             return
@@ -140,9 +140,9 @@ class EvalApp:
 
     @asynccontextmanager
     async def _opened(
-        self, specs: Mapping[str, TargetSpec], scratch: Path, at_once: Mapping[str, int]
+        self, specs: Mapping[str, TargetSpec], scratch: Path, parallel: Mapping[str, int]
     ) -> AsyncGenerator[OpenTargets]:
-        """`at_once`: how often each is asked at once."""
+        """`parallel`: the limit of parallel calls per target."""
         async with AsyncExitStack() as stack:
             servers = None
             if any(spec.kind == OPENCODE_KIND.name for spec in specs.values()):
@@ -162,7 +162,9 @@ class EvalApp:
             async def opened(spec: TargetSpec) -> AsyncGenerator[EvalTarget]:
                 yield target_kind(spec).open(spec, tools)
 
-            yield await stack.enter_async_context(OpenTargets.open(specs.values(), opened, at_once))
+            yield await stack.enter_async_context(
+                OpenTargets.open(specs.values(), opened, parallel)
+            )
 
     def _commands(self) -> SuiteCommandRunner:
         return SuiteCommandRunner(

@@ -1,8 +1,7 @@
 """Opens a gateway for an evaluation's model calls, paid from the user's ledger and budgets.
 
-With a gateway of its own inside the evaluating process: the keys stay here, and the user's ledger and budgets
-count. An attempt is asked about with the model that it names and with no other: what a fallback answered would
-say nothing about it.
+The gateway runs inside the evaluating process, so keys stay there, and the user's ledger and budgets
+apply. An attempt only calls the model that it names: a fallback's answer would say nothing about it.
 """
 
 from collections.abc import AsyncGenerator, Generator, Mapping
@@ -29,9 +28,9 @@ MARK_KEY = "eval"
 
 @asynccontextmanager
 async def open_opencode(project: Path, environ: Mapping[str, str]) -> AsyncGenerator[EvalServers]:
-    """The servers for all OpenCode targets of a run; what a killed run left is ended first.
+    """The servers for all OpenCode targets of a run; processes of killed runs are ended first.
 
-    What is raised inside comes out as itself, and not in groups.
+    Errors raised inside come out as themselves, not in groups.
     """
     around = Project(project, environ)
     around.check()
@@ -51,7 +50,7 @@ async def open_opencode(project: Path, environ: Mapping[str, str]) -> AsyncGener
 
 
 def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one error in groups of one, however deep."""
+    """The single error in nested groups of one."""
     match group.exceptions:
         case (BaseExceptionGroup() as inner,):
             return _only(inner)
@@ -81,7 +80,7 @@ async def open_models(around: Project, owner: str) -> "AsyncGenerator[EvalModels
 
 
 class EvalModels:
-    """The port `Accounts`: the gateway, the ledger and the budgets of the user."""
+    """Charges model calls to the user's ledger and budgets, through the gateway."""
 
     def __init__(self, gate: Gateway, payer: ModelCallListeners, calls: ModelCalls) -> None:
         self.gate = gate

@@ -1,7 +1,7 @@
-"""Holds a project's current settings and keys, and the passes its workers' processes show.
+"""The current settings and keys of a project, and the passes of its workers' processes.
 
-The kernel tells that a worker started it (`goent.daemon.daemon_connection`). Which worker, it says by a pass in its
-environment, `<worker>.<mac>`, which only this daemon can have issued.
+The kernel shows that a process was started by a worker (`goent.daemon.daemon_connection`). A pass in
+its environment, `<worker>.<mac>`, shows which one; only this daemon can have issued it.
 """
 
 import hmac
@@ -27,13 +27,15 @@ from goent.providers.provider_health import account_id
 from goent.system.daemon_environment import WORKER_PASS, WORKER_SOCKET, fingerprint
 from goent.system.project_folders import project_key, project_state_dir
 
+log = logging.getLogger(__name__)
+
 ALLOWED_METHODS: Final = frozenset(
     {"worker_status", "worker_output", "worker_result", "worker_wait", "watch"}
 )
 
 
 class IssuedPasses:
-    """The port `WorkerPasses`, and its other side. Passes are good as long as this object."""
+    """Implements `WorkerPasses`, and checks passes. They are valid as long as this object lives."""
 
     def __init__(self) -> None:
         self._secret = secrets.token_bytes(32)
@@ -44,7 +46,7 @@ class IssuedPasses:
         return {WORKER_PASS: f"{worker}.{self._mac(worker)}", **where}
 
     def worker_with_pass(self, shown: str) -> str | None:
-        """Whose pass it is; None if it is none of ours."""
+        """The worker of a pass; None if the pass is not genuine."""
         worker, _, mac = shown.rpartition(".")
         genuine = hmac.compare_digest(mac.encode(), self._mac(worker).encode())
         return worker if worker and genuine else None
@@ -55,13 +57,13 @@ class IssuedPasses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerAccess:
-    """The bounds of one connection. `why` it counts as a worker's; `worker` is None without a pass."""
+    """The rights of a connection from a worker's process; `worker` is None without a pass."""
 
     why: str
     worker: str | None
 
     def check(self, method: str, params: object) -> None:
-        """Raise `StartedByWorker` unless it is a look at the worker itself."""
+        """Raise `StartedByWorker` unless the call only reads the worker's own state."""
         if not (
             self.worker and method in ALLOWED_METHODS and _workers_named(params) == {self.worker}
         ):
@@ -71,17 +73,17 @@ class WorkerAccess:
     def refusal(self) -> str:
         if self.worker:
             return (
-                f"this process was started by worker {self.worker}; from there only that worker can be "
-                "looked at (status, output, wait, result, by its whole id)"
+                f"this process was started by worker {self.worker}, so it may only read that worker's "
+                "status, output and result (by its full id)"
             )
         return (
-            f"this process counts as started by a worker: {self.why}. From there go-ent takes no orders; "
-            "use a terminal of your own, or `go-ent mcp --embedded` in a container or sandbox"
+            f"this process counts as started by a worker: {self.why}. go-ent takes no commands from "
+            "workers; use your own terminal, or `go-ent mcp --embedded` in a container or sandbox"
         )
 
 
 class _NamedWorkers(msgspec.Struct):
-    """The workers that a request names, in whichever field."""
+    """The workers that a request names, in any field."""
 
     worker_id: str = ""
     worker_ids: tuple[str, ...] = ()
@@ -95,11 +97,8 @@ def _workers_named(params: object) -> set[str]:
     return {*about.worker_ids, *filter(None, (about.worker_id,))}
 
 
-log = logging.getLogger(__name__)
-
-
 class Project:
-    """What is known of the project: its folder, its settings, and the keys that clients bring."""
+    """A project's folder, its current settings, and the keys that clients bring."""
 
     def __init__(self, project: Path, environ: Mapping[str, str]) -> None:
         self.folder = project
@@ -113,7 +112,7 @@ class Project:
 
     @property
     def surroundings(self) -> DriverContext:
-        """What whoever starts processes is given of it."""
+        """The context for drivers."""
         return DriverContext(
             settings=self.settings,
             environ=self.environ,
@@ -125,29 +124,29 @@ class Project:
         return self._environ
 
     def settings(self) -> Settings:
-        """As the files say now; the last good ones while a file has a mistake."""
-        said = self._configuration.current(self._environ)
-        if self._merged is None or self._merged[0] is not said:
-            self._merged = (said, with_served_models(said, self._listings))
+        """The current settings of the files; the last valid ones while a file has a mistake."""
+        current = self._configuration.current(self._environ)
+        if self._merged is None or self._merged[0] is not current:
+            self._merged = (current, with_served_models(current, self._listings))
         return self._merged[1]
 
     def set_listings(self, listings: Mapping[str, ModelListing]) -> None:
-        """What the user's own servers have said of their models."""
+        """Set the models that the user's own servers list."""
         if listings != self._listings:
             self._listings, self._merged = dict(listings), None
 
     def check(self) -> None:
-        """Raise what is wrong with the files now: no new work on settings that nobody wrote."""
+        """Raise if a settings file is invalid now, so that no new work begins on old settings."""
         self._configuration.check(self._environ)
 
     def notices(self) -> tuple[str, ...]:
-        """A mistake in the rules, while the last good ones stay in force; and what is not trusted."""
+        """Warnings about an invalid settings file, and about untrusted entries."""
         trouble, withheld = self._configuration.error, self.settings().withheld
-        mistaken = (f"the last good settings stay in force: {trouble}",) if trouble else ()
+        mistaken = (f"the last valid settings stay in force: {trouble}",) if trouble else ()
         return (*mistaken, *withheld_warnings(withheld))
 
     def allows(self, act: Act) -> bool:
-        """Whether the user has said yes to what a file of the project would do."""
+        """Whether the user has approved what a file of the project would do."""
         return read_approvals(self.folder, self._environ).covers(act)
 
     def key_names(self) -> tuple[str, ...]:
@@ -157,7 +156,7 @@ class Project:
             return ()
 
     def account(self, backend: str) -> str:
-        """Whose key the backend is asked with, in a few letters that tell nothing."""
+        """A short id of the backend's account that reveals nothing of the key."""
         return account_id(self.settings().backends.get(backend), self._environ)
 
     def limits(self) -> LimitSettings:
@@ -167,21 +166,20 @@ class Project:
             return LimitSettings()
 
     def take_keys(self, keys: Mapping[str, str]) -> tuple[str, ...]:
-        """A client's hello: a key that is missing is taken, if the configuration names it.
+        """Take missing keys that the configuration names from a client; returns warnings for it.
 
-        One that is there stays: a client must not change the account of everybody's workers.
-        Returns what the client is to be warned of.
+        Existing keys stay: a client must not change the account of everybody's workers.
         """
         warnings: list[str] = []
         for name in sorted(set(self.key_names()) & keys.keys()):
-            held = self._environ.get(name)
-            if not held:
+            known = self._environ.get(name)
+            if not known:
                 self._environ[name] = keys[name]
-            elif held != keys[name]:
-                ours, theirs = fingerprint(held), fingerprint(keys[name])
+            elif known != keys[name]:
+                ours, theirs = fingerprint(known), fingerprint(keys[name])
                 warnings.append(
-                    f"{name} is another key here ({theirs}) than the daemon's ({ours}), which "
-                    "workers use: `go-ent daemon stop`, and the next daemon takes yours"
+                    f"{name} differs here ({theirs}) from the daemon's key ({ours}), which workers use: "
+                    "run `go-ent daemon stop`, and the next daemon takes yours"
                 )
         for warning in set(warnings) - self._warned:
             log.warning("a client's key is not used: %s", warning)
@@ -189,12 +187,12 @@ class Project:
         return tuple(warnings)
 
     def fingerprints(self) -> Mapping[str, str]:
-        """Of the keys that are held, so that others can see whether theirs are the same."""
-        held = {name: self._environ.get(name) for name in self.key_names()}
-        return {name: fingerprint(key) for name, key in held.items() if key}
+        """The fingerprints of the known keys, for clients to compare with theirs."""
+        known = {name: self._environ.get(name) for name in self.key_names()}
+        return {name: fingerprint(key) for name, key in known.items() if key}
 
     def secrets(self) -> Collection[str]:
-        """What must never be written down."""
+        """What must never be stored."""
         try:
             backends = self.settings().backends.values()
         except ConfigError:
@@ -202,11 +200,11 @@ class Project:
         return [secret for backend in backends for secret in backend.secrets(self._environ)]
 
     def environ_without_keys(self) -> Mapping[str, str]:
-        """The environment for whatever the project's own commands are."""
+        """The environment for the project's own commands."""
         hidden = set(self.key_names())
         return {name: value for name, value in self._environ.items() if name not in hidden}
 
     def git_environ(self) -> Mapping[str, str]:
-        """The environment for git, which no sandbox holds: it is not looked for where workers write."""
+        """The environment for git. It runs without a sandbox, so no PATH entry may be in the project."""
         environ = self.environ_without_keys()
         return {**environ, "PATH": path_outside(environ.get("PATH", os.defpath), self.folder)}

@@ -1,4 +1,4 @@
-"""Assembles the way to the models for one project, with its ledger, budgets and health."""
+"""Assembles a project's access to models, with ledger, budgets and provider health."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -20,7 +20,7 @@ from goent.system.project_folders import state_dir
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserRecords:
-    """What all projects of a user share: what was spent, who answers, how each model counts."""
+    """What all projects of a user share: costs, provider health, and token calibration."""
 
     ledger: SqliteLedger
     healths: SqliteHealths
@@ -40,7 +40,7 @@ async def open_records(environ: Mapping[str, str], owner: str) -> AsyncGenerator
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCalls:
-    """The way out to the models for one project, and what watches it."""
+    """A project's access to models, with everything that accounts for it."""
 
     upstream: Upstream
     prices: PriceList
@@ -58,7 +58,7 @@ def model_calls(
     feed: CostListener,
     roster: CallerDirectory,
 ) -> ModelCalls:
-    """`feed` is told what calls cost, `roster` knows who makes them."""
+    """`feed` receives the costs of calls, `roster` knows the callers."""
     prices = PriceList(lambda: around.settings().backends)
     allowance = Allowance(
         settings=around.settings,

@@ -227,7 +227,7 @@ class DaemonServer:
         async with self._loading:
             if self._mcp is None:
                 server = await anyio.to_thread.run_sync(import_module, "goent.mcp.server")
-                self._mcp = server.McpFrontend(self._app.operations, self._app.enquiries)
+                self._mcp = server.McpFrontend(self._app.operations, self._app.queries)
         assert self._mcp, "just made"
         return self._mcp
 
@@ -279,7 +279,7 @@ class DaemonServer:
         )
 
     def _busy(self) -> bool:
-        busy = any(life.busy for life in self._app.orchestrator.living_workers.values())
+        busy = any(living.busy for living in self._app.orchestrator.living_workers.values())
         return busy or self._app.evaluations.under_way
 
     def _stop(self, *, if_idle: bool, handover: bool) -> bool:

@@ -46,5 +46,5 @@ def run_embedded(cwd: Path) -> int:
 async def _serve(project: Path, cwd: Path) -> None:
     async with open_app(project, dict(os.environ)) as app, stdio() as (receive, send):
         app.head_start.on_client()
-        mcp = McpFrontend(app.operations, app.enquiries)
+        mcp = McpFrontend(app.operations, app.queries)
         await mcp.serve_streams(receive, send, Caller(name="mcp", cwd=cwd))

@@ -1,9 +1,9 @@
-"""Tells what changed in a shared folder between two moments.
+"""Finds out what changed in a shared folder between two moments.
 
-In a checkout git tells: with a private copy of its index, as it was at the first moment. So a commit, a
+In a checkout git compares, with a private copy of its index from the first moment. So a commit, a
 switched branch or a staged file in between hides nothing, and the user's index is neither used nor
-written. Only what the index does not vouch for is looked at file by file: what was changed before, and what is
-untracked. What git ignores is not seen. Elsewhere the folder is walked, within bounds.
+written. Only files that the index does not cover are compared one by one: those that were changed
+before, and untracked ones. Ignored files are not seen. Elsewhere the folder is walked, within limits.
 """
 
 import os
@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Final
@@ -26,26 +27,25 @@ from goent.git.git_command import Git, GitFailed, readable_path
 from goent.git.repository_config import RepositoryHome, homes_around
 from goent.git.scratch_space import make_scratch_folder, remove_folder
 from goent.git.tree_snapshot import SUBMODULE_MODE, may_have_links
+from goent.proc.concurrency import run_both
 from goent.system.plain_files import read_plain
 
-OBSERVED: Final = "observed"  # the kind of folder that private indexes lie in
-GIT_LIMIT: Final = 10.0  # seconds for one git
-WALK_LIMIT: Final = 1.0  # seconds of work to walk through a folder without git
-WALK_WAIT: Final = 4.0  # seconds that it may take on a busy machine or a slow disk
-CLOCK_LAG: Final = 0.1  # seconds that the clock of a file system may be behind
-MAX_FILES: Final = 50_000  # files that are looked at one by one
-MAX_HASHED: Final = (
-    200  # files whose content is compared, of those that the index does not vouch for
-)
+OBSERVED: Final = "observed"  # name prefix of the folders for private indexes
+GIT_LIMIT: Final = 10.0  # seconds for one git process
+WALK_LIMIT: Final = 1.0  # seconds of CPU time to walk a folder without git
+WALK_WAIT: Final = 4.0  # seconds that it may take in all
+CLOCK_LAG: Final = 0.1  # seconds that a file system's clock may lag
+MAX_FILES: Final = 50_000  # files that are compared one by one
+MAX_HASHED: Final = 200  # of those, files that are compared by content
 MAX_HASHED_BYTES: Final = 64 * 1024  # bytes of such a file
 MAX_COUNTED: Final = 500  # files whose lines are counted
 MAX_COUNTED_BYTES: Final = 1024 * 1024  # bytes of such a file
 MAX_REPORTED: Final = 1000
-MAX_REPOSITORIES: Final = 20  # of those inside the folder
-# Not waiting for locks, and with nothing of the repository's that would have to be written.
+MAX_REPOSITORIES: Final = 20  # inside the folder
+# Without waiting for locks or writing to the repository.
 PLAIN: Final = (
     *("-c", "core.untrackedCache=false", "-c", "core.safecrlf=false"),
-    *("-c", "diff.autoRefreshIndex=true"),  # else a file that was only written again differs
+    *("-c", "diff.autoRefreshIndex=true"),  # else a rewritten but equal file would differ
 )
 DIRTY: Final = ("diff-files", "-z", "--raw", "--no-renames", "--ignore-submodules=all")
 UNTRACKED: Final = ("ls-files", "-z", "--others", "--exclude-standard")
@@ -53,8 +53,8 @@ COUNTED: Final = (
     *("diff", "-z", "--numstat", "--no-renames", "--no-ext-diff", "--no-textconv"),
     "--ignore-submodules=all",
 )
-OWN_FOLDER: Final = b".goent"  # go-ent's: no work of anybody's
-# Folders whose untracked files are nobody's work, whether or not git was told to ignore them.
+OWN_FOLDER: Final = b".goent"  # not work
+# Folders whose untracked files are not work, whether or not git ignores them.
 PASSED_OVER: Final = frozenset(
     {
         *(b".git", b".hg", b".svn", OWN_FOLDER, b"node_modules", b"__pycache__", b".venv", b"venv"),
@@ -62,14 +62,14 @@ PASSED_OVER: Final = frozenset(
     }
 )
 
-Stamp = tuple[int, int, int, int, int]  # mode, size, times of change of content and entry, inode
+Stamp = tuple[int, int, int, int, int]  # mode, size, mtime, ctime, inode
 KnownFiles = dict[
     bytes, tuple[Stamp, bytes]
-]  # by absolute path: with a hash of what is in it, or empty
+]  # by absolute path: with a hash of the content, or b""
 
 
 class GitListing(Value, frozen=True, kw_only=True):
-    """What git lists, as absolute paths; `inner` are folders with repositories of their own."""
+    """git's listing, as absolute paths; `inner` are folders with their own repositories."""
 
     dirty: tuple[bytes, ...]
     untracked: tuple[bytes, ...]
@@ -77,14 +77,14 @@ class GitListing(Value, frozen=True, kw_only=True):
 
 
 class GitObserver:
-    """Observes folders. Private indexes lie below `root`, which is go-ent's own."""
+    """Observes folders. Private indexes lie below `root`, in go-ent's own state."""
 
     def __init__(self, root: Path, git: Git) -> None:
         self._root = root
         self._git = git
 
     async def observe(self, cwd: Path, project: Path) -> "GitFolderObservation":
-        """Raises nothing: what cannot be seen is told with the changes."""
+        """Record a folder's state. What cannot be seen is reported with the changes."""
         folder = await anyio.to_thread.run_sync(make_scratch_folder, self._root, OBSERVED)
         seen = GitFolderObservation(self._git, folder)
         try:
@@ -97,7 +97,7 @@ class GitObserver:
 
 
 class GitFolderObservation:
-    """How the files of a folder were, its repositories inside it included."""
+    """The earlier state of a folder, including the repositories inside it."""
 
     def __init__(self, git: Git, folder: Path) -> None:
         self._git = git
@@ -106,7 +106,7 @@ class GitFolderObservation:
         self._unseen: dict[str, None] = {}
 
     async def add(self, home: RepositoryHome | None, scope: Path) -> None:
-        """Look at a place as it is now, unless it has been looked at."""
+        """Record a place as it is now, once."""
         ahead = deque([(home, scope)])
         while ahead:
             home, scope = ahead.popleft()
@@ -163,7 +163,7 @@ class GitFolderObservation:
 
 
 class _ObservedCheckout:
-    """A checkout, or a folder of one, as git knows it."""
+    """The earlier state of a checkout, or a folder of one, by git."""
 
     def __init__(self, git: Git, home: RepositoryHome, scope: Path, index: Path) -> None:
         assert home.top, "a bare repository has no files"
@@ -183,7 +183,7 @@ class _ObservedCheckout:
             "GIT_DIR": str(home.git_dir),
             "GIT_WORK_TREE": str(home.top),
             "GIT_INDEX_FILE": str(index),
-            "GIT_NO_LAZY_FETCH": "1",  # nothing is asked of a server
+            "GIT_NO_LAZY_FETCH": "1",  # no network
         }
 
     async def look(self) -> None:
@@ -202,28 +202,17 @@ class _ObservedCheckout:
 
     def _copy_index(self) -> None:
         with suppress(FileNotFoundError):  # nothing was ever added
-            # With its time: git trusts an index only about files that are older than it.
+            # With its time stamp: git trusts an index only for files that are older than it.
             shutil.copy2(self._git_dir / "index", self._index)
             self._has_index = True
 
     async def _listed(self) -> GitListing:
-        """Both side by side; with the repositories inside."""
-        said: dict[tuple[str, ...], bytes] = {}
-        failed: list[GoentError] = []
-
-        async def ask(asked: tuple[str, ...]) -> None:
-            try:
-                said[asked] = await self._ask(*asked, *self._spec)
-            except GoentError as error:  # raised here, it would come out in a group
-                failed.append(error)
-
-        async with anyio.create_task_group() as both:
-            both.start_soon(ask, DIRTY)
-            both.start_soon(ask, UNTRACKED)
-        if failed:
-            raise failed[0]
-        dirty = said[DIRTY].split(b"\0")[1::2]
-        others = said[UNTRACKED].split(b"\0")
+        """The changed and untracked files, and the repositories inside."""
+        changed, untracked = await run_both(
+            partial(self._ask, *DIRTY, *self._spec), partial(self._ask, *UNTRACKED, *self._spec)
+        )
+        dirty = changed.split(b"\0")[1::2]
+        others = untracked.split(b"\0")
         inner = [self._whole(path.rstrip(b"/")) for path in others if path.endswith(b"/")]
         if await anyio.to_thread.run_sync(may_have_links, self._index):
             inner += await self._links()
@@ -261,7 +250,7 @@ class _ObservedCheckout:
             if (path in self._known or path not in dirty)
             and _differs(self._known.get(path), now.get(path))
         }
-        # The index vouched for these: git says whether they are other than they were.
+        # These were equal to the index, so git decides whether they differ now.
         clean = [path for path in found.dirty if path not in self._known]
         counts = await self._counts(clean, now)
         told = [*different, *(path for path in clean if path in counts)]
@@ -272,7 +261,7 @@ class _ObservedCheckout:
     async def _counts(
         self, clean: Sequence[bytes], now: KnownFiles
     ) -> Mapping[bytes, tuple[int | None, int | None]]:
-        """Of those that do differ, the lines; None for what is too large, or too much, to be counted."""
+        """Changed lines of the files that differ; None for files that are not counted."""
         counted = [path for path in clean if _is_countable(now.get(path))][:MAX_COUNTED]
         found: dict[bytes, tuple[int | None, int | None]] = dict.fromkeys(clean, (None, None))
         for path in counted:
@@ -302,7 +291,7 @@ class _ObservedCheckout:
             at, exact = changed_at(path, state[0] if state else None, self._began)
             is_new = path in untracked and path not in self._known
             if is_new and (at is None or (ignores_changed and not exact)):
-                continue  # it was there before, and ignored
+                continue  # it existed before, and was ignored
             added, removed = counts.get(path, (None, None))
             if is_new and len(found) < MAX_COUNTED:
                 added, removed = _lines(path, state), 0
@@ -315,7 +304,7 @@ class _ObservedCheckout:
 
 
 class _ObservedFolder:
-    """A folder without git, as a walk through it finds it: what lies near the top first."""
+    """The earlier state of a folder without git, by a breadth-first walk."""
 
     def __init__(self, top: bytes) -> None:
         self.unseen = ""
@@ -339,7 +328,7 @@ class _ObservedFolder:
             before, after = known.get(path), now.get(path)
             at, exact = changed_at(path, after, self._began)
             is_new = before is None
-            # Beyond the bounds of one walk or the other, absence says nothing.
+            # If a walk was incomplete, a file's absence from it means nothing.
             if (is_new and not self._whole and not exact) or (after is None and not whole):
                 continue
             yield ObservedChange(
@@ -352,7 +341,7 @@ class _ObservedFolder:
 
 
 def _places(cwd: Path, project: Path) -> list[tuple[RepositoryHome | None, Path]]:
-    """What to look at. The checkout of the directory, too, if it is another than the project's."""
+    """The places to observe: the project, and the directory's checkout if it is another one."""
     cwd, project = cwd.resolve(), project.resolve()
     own = _around(cwd)
     around = own.top if own and own.top else cwd
@@ -369,7 +358,7 @@ def _around(folder: Path) -> RepositoryHome | None:
 
 
 def _home_at(folder: Path) -> RepositoryHome | None:
-    """Of a repository whose checkout begins just there."""
+    """The repository whose checkout has exactly this top."""
     found = _around(folder) if os.path.lexists(folder / ".git") else None
     return found if found and found.top == folder.resolve() else None
 
@@ -384,7 +373,7 @@ def _is_reported(path: bytes) -> bool:
 
 
 def _known_files(paths: Sequence[bytes]) -> KnownFiles:
-    """Of those that are there. The content of the first small ones counts, not only their state."""
+    """The existing files; the first small ones with a hash of their content."""
     found: KnownFiles = {}
     hashed = 0
     for path in paths:
@@ -407,13 +396,7 @@ def _stamp(path: bytes) -> Stamp | None:
 
 
 def _stamp_of(found: os.stat_result) -> Stamp:
-    return (
-        found.st_mode,
-        found.st_size,
-        found.st_mtime_ns,
-        found.st_ctime_ns,
-        found.st_ino,
-    )
+    return found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
 
 
 def _hash(path: bytes, state: Stamp) -> bytes:
@@ -442,7 +425,7 @@ def _number(digits: bytes) -> int | None:
 
 
 def _lines(path: bytes, state: tuple[Stamp, bytes] | None) -> int | None:
-    """Of a file that is new; None for one that is large, or not text."""
+    """The lines of a new file; None for a large or binary one."""
     if state is None or not stat.S_ISREG(state[0][0]) or state[0][1] > MAX_COUNTED_BYTES:
         return None
     try:
@@ -455,10 +438,10 @@ def _lines(path: bytes, state: tuple[Stamp, bytes] | None) -> int | None:
 
 
 def changed_at(path: bytes, state: Stamp | None, began: float) -> tuple[float | None, bool]:
-    """When, and whether that is the file's own time.
+    """The time of the change, and whether it is the file's own time.
 
-    What is gone, or was moved with the folder around it, has no time of its own: the nearest folder that
-    has changed since then has one.
+    A file that was removed, or moved with its folder, has no time of its own: the nearest changed
+    folder gives the time.
     """
     if state and state[3] / 1e9 >= began - CLOCK_LAG:
         return state[3] / 1e9, True
@@ -472,7 +455,7 @@ def changed_at(path: bytes, state: Stamp | None, began: float) -> tuple[float | 
 
 
 def _walk(top: bytes) -> tuple[dict[bytes, Stamp], tuple[bytes, ...], bool]:
-    """The files, the repositories among the folders, and whether those are all."""
+    """The files, the repositories among the folders, and whether the walk is complete."""
     stamps: dict[bytes, Stamp] = {}
     inner: list[bytes] = []
     until, work = time.monotonic() + WALK_WAIT, time.thread_time() + WALK_LIMIT
@@ -489,7 +472,7 @@ def _walk(top: bytes) -> tuple[dict[bytes, Stamp], tuple[bytes, ...], bool]:
 
 
 def _list(folder: bytes, stamps: dict[bytes, Stamp], ahead: deque[bytes]) -> None:
-    """Its files, and the folders in it. Tens of thousands of times a look: this has to be quick."""
+    """Add its files and folders. Called tens of thousands of times, so it has to be fast."""
     folders: list[bytes] = []
     try:
         with os.scandir(folder) as entries:
@@ -502,13 +485,7 @@ def _list(folder: bytes, stamps: dict[bytes, Stamp], ahead: deque[bytes]) -> Non
                     found = entry.stat(follow_symlinks=False)
                 except OSError:
                     continue
-                stamps[entry.path] = (
-                    found.st_mode,
-                    found.st_size,
-                    found.st_mtime_ns,
-                    found.st_ctime_ns,
-                    found.st_ino,
-                )
-    except OSError:  # gone meanwhile, or not ours to read
+                stamps[entry.path] = _stamp_of(found)
+    except OSError:  # gone meanwhile, or not readable
         pass
     ahead.extend(sorted(folders))

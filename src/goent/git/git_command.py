@@ -1,9 +1,8 @@
 """Runs git so that neither the user's environment nor an untrusted repository steers it.
 
-Nothing of the user's environment steers it: no pager, no editor, no prompt, no hook, no signing, no
-`GIT_DIR` of whoever started us. Nor does a repository's own configuration run anything, unless the
-repository is trusted: see `local_config`. The user's global configuration holds. Paths go in and come
-out as bytes, for a name need not be text.
+There is no pager, editor, prompt, hook or signing, and no inherited `GIT_DIR`. A repository's own
+configuration runs nothing unless the repository is trusted: see `repository_config`. The user's global
+configuration applies. Paths go in and come out as bytes, because a name need not be text.
 """
 
 import os
@@ -31,32 +30,6 @@ from goent.git.repository_config import (
 )
 from goent.proc.programs import ShortResult, run_short, safe_path
 
-_PLAIN: Final = re.compile(r"[^\x00-\x1f\x7f]*")
-
-
-def readable_path(path: bytes) -> str:
-    r"""A path as text; a byte that is none is shown as `\xe9`."""
-    return path.decode("utf-8", "backslashreplace")
-
-
-def shell_quoted(path: bytes) -> str:
-    """What a shell (bash, zsh, ksh) reads as just this path, on one line."""
-    try:
-        text = path.decode()
-    except UnicodeDecodeError:
-        text = "\0"
-    if _PLAIN.fullmatch(text):
-        return shlex.quote(text)
-    return "$'" + "".join(map(_ansi, path)) + "'"
-
-
-def _ansi(byte: int) -> str:
-    char = chr(byte)
-    if char in "\\'":
-        return f"\\{char}"
-    return char if " " <= char <= "~" else f"\\{byte:03o}"
-
-
 NEEDED_VERSION: Final = (2, 38)  # `git merge-tree --write-tree`
 TIMEOUT_S: Final = 120.0
 FIXED_SETTINGS: Final = (
@@ -69,34 +42,32 @@ FIXED_SETTINGS: Final = (
     *("-c", "core.quotePath=false"),
     *("-c", "submodule.recurse=false"),
 )
-# A remote whose address is a command.
-NO_COMMANDS: Final = ("-c", "protocol.ext.allow=never")
-MAX_KNOWN: Final = 256  # configurations that are remembered
-# The user's own word on where their configuration is, and how they reach others.
+NO_COMMANDS: Final = ("-c", "protocol.ext.allow=never")  # no remote whose address is a command
+MAX_KNOWN: Final = 256  # cached configurations
+# The user's own choice of configuration and transport.
 USER_VARIABLES: Final = frozenset(
     {
-        "GIT_CONFIG_GLOBAL",
-        "GIT_CONFIG_NOSYSTEM",
-        "GIT_CONFIG_SYSTEM",
-        "GIT_SSH",
-        "GIT_SSH_COMMAND",
+        *("GIT_CONFIG_GLOBAL", "GIT_CONFIG_NOSYSTEM", "GIT_CONFIG_SYSTEM"),
+        *("GIT_SSH", "GIT_SSH_COMMAND"),
     }
 )
 TRIES: Final = 8
-PAUSE_S: Final = 0.05  # seconds before the second try; each further one waits as long again
-# A git that is just making a worktree stops every other that looks through them, for a moment.
+PAUSE_S: Final = 0.05  # before the second try; grows by the same with each further one
+# While one git adds a worktree, every other that lists them fails for a moment.
 HALF_MADE_WORKTREE: Final = re.compile(r"failed to read .*/worktrees/")
 FILTER_FAILED: Final = re.compile("(?:clean|smudge) filter '.*' failed")
 DISK_FULL: Final = ("No space left on device", "Disk quota exceeded")
 IDENTITY: Final = {"NAME": "go-ent", "EMAIL": "go-ent@localhost"}
+IsTrusted = Callable[[Path], bool]  # whether the repository at a path may run its own programs
+_PLAIN: Final = re.compile(r"[^\x00-\x1f\x7f]*")
 
 
 class GitFailed(RequestError):
-    """git said no; the message has its own words."""
+    """git failed; the message quotes it."""
 
 
 class GitAnswer(Value, frozen=True, kw_only=True):
-    """What a git that may say no said."""
+    """The result of a git command that may fail."""
 
     exit: int
     output: bytes
@@ -107,18 +78,13 @@ class GitAnswer(Value, frozen=True, kw_only=True):
         return os.fsdecode(self.output).strip()
 
 
-IsTrusted = Callable[
-    [Path], bool
-]  # whether a repository may run its own programs, by its directory
-
-
 def trust_none(repository: Path) -> bool:  # noqa: ARG001 (as `IsTrusted` is)
     """No repository runs its own programs."""
     return False
 
 
 class ConfigCache:
-    """What repositories' configurations say, by their text; for several `Git` to share."""
+    """Parsed configurations by their text; several `Git` objects share one."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[bytes, ...], tuple[ConfigEntry, ...]] = {}
@@ -133,11 +99,11 @@ class ConfigCache:
 
 
 class Git:
-    """git, in one folder. `environ` is the user's; what would steer git is left out of it.
+    """git in one folder. `environ` is the user's; variables that would steer git are removed.
 
-    `trusted` is asked for each command with the directory of its repository (`.git`, or a bare one;
-    a linked checkout's is that of the repository it belongs to). Only if it says yes do filters, merge
-    drivers, ssh commands and the like of that repository's own configuration run.
+    `trusted` is called for each command with the repository's directory (`.git` or a bare one; for a
+    linked checkout, that of its repository). Filters, merge drivers, ssh commands and the like of the
+    repository's own configuration run only if it returns true.
     """
 
     def __init__(
@@ -147,13 +113,13 @@ class Git:
         *,
         git: str = "git",
         trusted: IsTrusted = trust_none,
-        heard: ConfigCache | None = None,
+        cache: ConfigCache | None = None,
     ) -> None:
         self.folder = folder
         self._program = git
         self._environ = _git_environment(environ)
         self._trusted = trusted
-        self._config_cache = heard or ConfigCache()
+        self._config_cache = cache or ConfigCache()
 
     def at(self, folder: Path) -> "Git":
         """The same git in another folder."""
@@ -162,7 +128,7 @@ class Git:
             self._environ,
             git=self._program,
             trusted=self._trusted,
-            heard=self._config_cache,
+            cache=self._config_cache,
         )
 
     async def run(
@@ -172,7 +138,7 @@ class Git:
         env: Mapping[str, str] | None = None,
         timeout: float = TIMEOUT_S,  # noqa: ASYNC109 (a git that hangs is an outcome)
     ) -> GitAnswer:
-        """Whatever it says. Raises only if it cannot be started or does not end."""
+        """Run git, which may fail. Raises only if it cannot be started or does not end."""
         environ = {**self._environ, **(env or {})}
         texts = read_texts(self.folder, environ.get("GIT_DIR"))
         always = FIXED_SETTINGS
@@ -184,7 +150,7 @@ class Git:
     async def _config_overrides(
         self, texts: ConfigTexts, environ: Mapping[str, str]
     ) -> Mapping[str, str]:
-        """What keeps git from hearing the repository; a process only where there is something to hear."""
+        """Variables that override the repository's configuration, if that could run anything."""
         if texts.are_harmless:
             return {}
         entries = await self._entries(texts, environ)
@@ -202,7 +168,7 @@ class Git:
         if listed.exit:
             raise self.failure(listed, *LISTING)
         entries = parse_listing(listed.output)
-        if not has_includes(entries):  # a file that is included may say something else next time
+        if not has_includes(entries):  # an included file may change at any time
             self._config_cache.keep(whole, entries)
         return entries
 
@@ -231,7 +197,7 @@ class Git:
         env: Mapping[str, str] | None = None,
         timeout: float = TIMEOUT_S,  # noqa: ASYNC109 (a git that hangs is an outcome)
     ) -> GitAnswer:
-        """What must succeed. Raises `GitFailed` with git's own words, or `EnvironmentTrouble`."""
+        """Run git, which must succeed. Raises `GitFailed` or `EnvironmentTrouble` otherwise."""
         answer = await self.run(*arguments, stdin=stdin, env=env, timeout=timeout)
         for attempt in range(1, TRIES):
             if not (answer.exit and HALF_MADE_WORKTREE.search(answer.errors)):
@@ -243,20 +209,20 @@ class Git:
         return answer
 
     def failure(self, answer: GitAnswer, *arguments: str | bytes) -> GoentError:
-        """What to raise for an answer that is a no."""
+        """The error to raise for a failed command."""
         words = answer.errors[-500:] or f"exit code {answer.exit}"
-        told = f"`git {_command_text(arguments)}` in {str(self.folder)!r} failed: {words}"
+        message = f"`git {_command_text(arguments)}` in {str(self.folder)!r} failed: {words}"
         if FILTER_FAILED.search(words):
-            told += (
-                ". Filters of a repository's own configuration do not run where it is not trusted: "
-                "trust it, or define the filter in your own ~/.gitconfig"
+            message += (
+                ". Filters of an untrusted repository's own configuration do not run: trust it, or "
+                "define the filter in your own ~/.gitconfig"
             )
         if any(sign in words for sign in DISK_FULL):
-            return EnvironmentTrouble(f"{told}. Make room; `go-ent gc` lists workspaces")
-        return GitFailed(told)
+            return EnvironmentTrouble(f"{message}. Free some space; `go-ent gc` lists workspaces")
+        return GitFailed(message)
 
     async def check_version(self) -> None:
-        """Raise if git is missing or too old, and say which version is needed."""
+        """Raise if git is missing or too old."""
         needed = ".".join(map(str, NEEDED_VERSION))
         try:
             said = (await self.run_checked("version")).text
@@ -264,7 +230,7 @@ class Git:
             raise EnvironmentTrouble(f"git {needed} or newer is needed: {error}") from None
         found = re.search(r"(\d+)\.(\d+)", said)
         if found and (int(found[1]), int(found[2])) < NEEDED_VERSION:
-            raise EnvironmentTrouble(f"git {needed} or newer is needed, and this is {said!r}")
+            raise EnvironmentTrouble(f"git {needed} or newer is needed, but this is {said!r}")
 
 
 def _git_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -298,7 +264,7 @@ def _command_text(arguments: Sequence[str | bytes]) -> str:
 async def read_objects(
     git: Git, names: Sequence[bytes], env: Mapping[str, str] | None = None
 ) -> list[bytes]:
-    """Of files, by id or as `tree:path`; empty for what is not there, or is no file."""
+    """The contents of files, by id or as `tree:path`; empty for anything missing or not a file."""
     if not names:
         return []
     asked = b"".join(name + b"\0" for name in names)
@@ -317,3 +283,26 @@ async def read_objects(
         found.append(content if kind == b"blob" else b"")
         at = end + 1 + int(size) + 1
     return found
+
+
+def readable_path(path: bytes) -> str:
+    r"""A path as text; bytes that are not UTF-8 are shown as `\xe9`."""
+    return path.decode("utf-8", "backslashreplace")
+
+
+def shell_quoted(path: bytes) -> str:
+    """The path quoted for a shell (bash, zsh, ksh), on one line."""
+    try:
+        text = path.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    if _PLAIN.fullmatch(text):
+        return shlex.quote(text)
+    return "$'" + "".join(map(_ansi, path)) + "'"
+
+
+def _ansi(byte: int) -> str:
+    char = chr(byte)
+    if char in "\\'":
+        return f"\\{char}"
+    return char if " " <= char <= "~" else f"\\{byte:03o}"

@@ -1,4 +1,4 @@
-"""The port `Merger`, by git: compares pieces, merges them, and publishes the result."""
+"""Implements `Merger` with git: compares pieces, merges them, and publishes the result."""
 
 import os
 from collections.abc import Sequence
@@ -23,20 +23,21 @@ from goent.git.scratch_space import (
 from goent.git.work_survey import Survey, lay_out_attributes, survey_pieces
 
 HEADS: Final = "refs/heads/"
-MAX_NAMES: Final = 3  # files that are in the way: enough to know them by
+MAX_NAMES: Final = 3  # changed files that a message lists
+SurveyKey = tuple[str, str, tuple[WorkPiece, ...]]  # repository, base and pieces
 
 
 async def publish_branch(git: Git, branch: str, commit: str, replaces: str | None) -> None:
-    """Let the branch point to the commit, if that loses nothing but what it replaces."""
+    """Point the branch to the commit, unless that loses commits other than `replaces`."""
     name = branch.removeprefix(HEADS)
     ref = HEADS + name
     valid = await git.run("check-ref-format", ref)
     if valid.exit or name.startswith("-") or name == "HEAD":
-        raise RequestError(f"{branch!r} cannot be a branch's name: see `git check-ref-format`")
+        raise RequestError(f"{branch!r} is not a valid branch name: see `git check-ref-format`")
     if place := await _checkout_of(git, ref):
         raise RequestError(
-            f"the branch {name!r} is checked out in {place!r}, and moving it would change what is "
-            "seen there: name another branch, or check out something else there"
+            f"the branch {name!r} is checked out in {place!r}, where moving it would show changes: "
+            "name another branch, or check out something else there"
         )
     old = (await git.run("rev-parse", "--verify", "--quiet", ref)).text
     await _check_loses_nothing(git, name, old, commit, replaces)
@@ -66,7 +67,7 @@ async def _check_loses_nothing(
 
 
 async def _checkout_of(git: Git, ref: str) -> str:
-    """The checkout that has it, or nothing."""
+    """The path of the checkout that has the branch, or empty."""
     place = b""
     for line in (await git.run_checked("worktree", "list", "--porcelain", "-z")).output.split(
         b"\0"
@@ -79,12 +80,14 @@ async def _checkout_of(git: Git, ref: str) -> str:
 
 
 async def fast_forward(git: Git, repository: Path, commit: str) -> str:
-    """Fast-forward what is checked out in git's folder; the branch's name."""
+    """Fast-forward the checkout in git's folder; returns its branch."""
     where = str(git.folder)
     await _check_is_of(git, repository)
     branch = await git.run("symbolic-ref", "--quiet", "--short", "HEAD")
     if branch.exit:
-        raise RequestError(f"{where!r} is on no branch: check one out there, or merge {commit!r}")
+        raise RequestError(
+            f"{where!r} has a detached HEAD: check a branch out there, or merge {commit!r}"
+        )
     changed = await git.run_checked(
         *("status", "--porcelain", "-z", "--untracked-files=no", "--ignore-submodules=dirty")
     )
@@ -96,9 +99,9 @@ async def fast_forward(git: Git, repository: Path, commit: str) -> str:
     if (await git.run("merge-base", "--is-ancestor", "HEAD", commit)).exit:
         raise RequestError(
             f"{branch.text!r} in {where!r} has commits that {commit!r} does not have, so it cannot "
-            f"simply move forward: run `git merge {commit}` there, or merge the swarm again"
+            f"fast-forward: run `git merge {commit}` there, or merge the swarm again"
         )
-    with anyio.CancelScope(shield=True):  # half a checkout is worse than a late answer
+    with anyio.CancelScope(shield=True):  # an interrupted checkout is worse than a late answer
         await _move(git, commit)
     return branch.text
 
@@ -111,7 +114,7 @@ async def _move(git: Git, commit: str) -> None:
         )
     except GitFailed as error:
         raise RequestError(
-            f"{error}. Nothing was changed: move what is in the way, then run "
+            f"{error}. Nothing was changed: move the files that are in the way, then run "
             f"`git merge --ff-only {commit}` there"
         ) from None
 
@@ -120,7 +123,7 @@ async def _check_is_of(git: Git, repository: Path) -> None:
     found = await git.run("rev-parse", "--path-format=absolute", "--git-common-dir")
     theirs = await git.at(repository).run("rev-parse", "--path-format=absolute", "--git-common-dir")
     if found.exit or theirs.exit or not _is_same_path(found.text, theirs.text):
-        raise RequestError(f"{str(git.folder)!r} is no checkout of {str(repository)!r}")
+        raise RequestError(f"{str(git.folder)!r} is not a checkout of {str(repository)!r}")
 
 
 def _is_same_path(one: str, other: str) -> bool:
@@ -133,18 +136,13 @@ def _changed_names(status: bytes) -> str:
     return ", ".join(names[:MAX_NAMES]) + more
 
 
-SurveyKey = tuple[str, str, tuple[WorkPiece, ...]]  # a survey's: repository, base and pieces
-
-
 class GitMerging:
-    """`root` is a private folder for what is needed for a moment; nobody else's."""
+    """Merges pieces of work. `root` is a private folder for temporary files."""
 
     def __init__(self, git: Git, root: Path) -> None:
         self._git = git
         self._root = root
-        self._last: tuple[SurveyKey, Survey] | None = (
-            None  # who asks for conflicts soon asks for more
-        )
+        self._last: tuple[SurveyKey, Survey] | None = None  # conflicts and merge follow each other
 
     async def conflicts(
         self, repository: str, base: str, pieces: Sequence[WorkPiece]
@@ -179,7 +177,7 @@ class GitMerging:
         return scratch_checkout(self._at(repository), self._root, commit)
 
     async def sweep(self) -> None:
-        """Clear away what a go-ent that was killed left in the root. For the daemon's start."""
+        """Remove what killed daemons left in the root."""
         await clear_abandoned(self._git, self._root)
         await anyio.to_thread.run_sync(clear_trials, self._root)
 
@@ -198,7 +196,7 @@ class GitMerging:
         return found
 
     def _known(self, key: SurveyKey) -> Survey | None:
-        """Commits never change, so what was found out of them stays true."""
+        """The last survey, if it has this key: commits never change."""
         return self._last[1] if self._last and self._last[0] == key else None
 
 

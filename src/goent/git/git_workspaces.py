@@ -1,8 +1,8 @@
-"""The port `Workspaces`, by git: makes, keeps and clears a folder for each worker.
+"""Implements `WorkspaceManager` with git: makes, keeps and removes a folder for each worker.
 
-The port `Workspaces`, by the real git. A workspace lies below the project's state folder, outside
-every repository and for the user alone; a record beside it says what it is. Nothing of the user's
-checkout is written: not a file, not the index, no branch but the worker's own.
+A workspace lies below the project's state folder, outside every repository and private to the user; a
+record beside it describes it. Nothing in the user's checkout is written: no file, no index, and no
+branch except the worker's own.
 """
 
 import os
@@ -29,10 +29,13 @@ from goent.git.workspace_work import WorkspaceVerdict, judge_workspace
 MAX_FILES: Final = 50_000
 WALK_S: Final = 3.0
 GIT: Final = ".git"
+# Without looking into submodules, where another configuration applies.
+STATUS = ("status", "--porcelain", "--ignore-submodules=dirty")
+OWN_SETTINGS = ".goent"  # not work
 
 
 class FileStates(Value, frozen=True, kw_only=True):
-    """Size and time of change of each file, by path from the folder. Not all, if incomplete."""
+    """Size and modification time of each file, by path from the folder."""
 
     states: Mapping[str, tuple[int, int]]
     complete: bool = True
@@ -41,7 +44,7 @@ class FileStates(Value, frozen=True, kw_only=True):
 async def read_file_states(
     folder: Path, *, most: int = MAX_FILES, seconds: float = WALK_S
 ) -> FileStates:
-    """What lies near the top comes first. Links are not followed, git's own files left out."""
+    """Breadth first, within limits. Links are not followed, and git's own files are left out."""
     return await anyio.to_thread.run_sync(_walk_files, folder, most, seconds)
 
 
@@ -69,7 +72,7 @@ def _entries(folder: bytes) -> list[os.DirEntry[bytes]]:
     try:
         with os.scandir(folder) as found:
             return sorted(found, key=lambda entry: entry.name)
-    except OSError:  # gone meanwhile, or not ours to read
+    except OSError:  # gone meanwhile, or not readable
         return []
 
 
@@ -81,13 +84,8 @@ def _file_state(entry: os.DirEntry[bytes]) -> tuple[int, int] | None:
     return found.st_size, found.st_mtime_ns
 
 
-# Not looking into submodules, where git would be another one.
-STATUS = ("status", "--porcelain", "--ignore-submodules=dirty")
-OWN_SETTINGS = ".goent"  # no work of anybody's
-
-
 class GitWorkspaces:
-    """All workspaces of one project. `in_use` says whether a worker lives; `trusted` as in `Git`."""
+    """All workspaces of one project. `in_use`: whether a worker is living; `trusted` as in `Git`."""
 
     def __init__(
         self,
@@ -103,11 +101,11 @@ class GitWorkspaces:
         self._in_use = in_use
         self._program = git
         self._trusted = trusted
-        self._heard = ConfigCache()
+        self._config_cache = ConfigCache()
         self._is_new_enough = False
-        self._prepared: set[str] = set()  # prepared by us and not released
+        self._prepared: set[str] = set()  # prepared here and not yet released
         self._parallel = anyio.CapacityLimiter(os.cpu_count() or 1)
-        # One git stumbles over the half-made worktree of another.
+        # One git fails on the half-made worktree of another.
         self._registering = anyio.Lock()
         self._maker = WorkspaceMaker(root, self._registering)
 
@@ -166,7 +164,7 @@ class GitWorkspaces:
     async def list_kept(self) -> Sequence[KeptSpace]:
         spaces: list[KeptSpace] = []
         for record in await self._records():
-            used = self._is_used(record.worker)  # then nobody knows what it will be
+            used = self._is_used(record.worker)  # its final state is not known yet
             verdict = WorkspaceVerdict(state="unmerged") if used else await self._verdict(record)
             spaces.append(await self._describe(record, verdict))
         return spaces
@@ -247,24 +245,24 @@ class GitWorkspaces:
         return git
 
     def _any_git(self, folder: Path) -> Git:
-        """Whatever its version, also if there is none."""
+        """Git of any version, even if it is missing."""
         return Git(
             folder,
             self._environ(),
             git=self._program,
             trusted=self._trusted,
-            heard=self._heard,
+            cache=self._config_cache,
         )
 
 
 def _clear_observations(root: Path) -> None:
-    """What a go-ent that was killed left behind."""
+    """Remove what killed daemons left behind."""
     for folder in abandoned_folders(root, OBSERVED):
         remove_folder(folder)
 
 
 def folder_bytes(folder: Path) -> int:
-    """What it takes on disk, in bytes."""
+    """The disk usage of a folder."""
     total = 0
     for where, folders, files in os.walk(folder):
         for name in (*folders, *files):

@@ -1,15 +1,16 @@
 """Merges as many pieces of work as fit together, and explains the rest.
 
-Merging a piece brings along all that it contains, so only the outermost ones, the heads, are
-chosen. Finding the most that do not clash is hard in general and easy for a swarm's sizes: the
-search is exact up to a number of steps, and after that the best it has seen.
-
-Tried with real merges, for pieces that go together by twos need not do so by threes. All of it
-happens in objects: no branch, no index and no checkout is touched.
+Merging a piece brings in everything that it contains, so only the outermost pieces, the heads, are
+chosen. Finding the largest set without conflicts is hard in general but easy for a swarm's size: the
+search is exact up to a number of steps, then takes the best found. The choice is tried with real
+merges, because pieces that merge in pairs may still conflict in threes. All of it happens in git's
+object store: no branch, index or checkout is touched.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
+
+from msgspec.structs import replace
 
 from goent.domain.types import Value
 from goent.domain.workspace import Conflict, Merge, UnmergedPiece
@@ -26,12 +27,15 @@ from goent.git.trial_merge import (
 from goent.git.work_survey import Clash, Survey, piece_side, read_conflicts
 
 SEARCH_STEPS: Final = 20_000
+MAX_ROUNDS: Final = 12  # choices to try
+MERGED_NAME: Final = "merged work"
 
 
 class MergeChoice:
-    """`covers[n]` is what piece n brings along, itself too; `clashes[n]` what it cannot go with.
+    """Chooses the heads that bring in the most pieces. Sets of pieces are bit masks.
 
-    `failed` are sets of heads that were seen not to go together, although each two of them do.
+    `covers[n]` is what piece n brings in, itself included; `clashes[n]` what it conflicts with.
+    `failed` are sets of heads that did not merge together, although each pair does.
     """
 
     def __init__(
@@ -49,7 +53,7 @@ class MergeChoice:
         self._best = (-1, 0)
 
     def heads(self) -> list[int]:
-        """The chosen ones, in their order. Of equally many the earlier ones, as far as that goes."""
+        """The chosen heads, in order. Among equal choices, earlier pieces are preferred."""
         chosen = 0
         for part in self._parts():
             self._best = (-1, 0)
@@ -58,7 +62,7 @@ class MergeChoice:
         return list(set_bits(chosen))
 
     def covered(self) -> int:
-        """How many pieces the chosen heads bring: no merge can have more."""
+        """The number of pieces that the heads bring in: the most that any merge can have."""
         return self._cover(sum(1 << head for head in self.heads())).bit_count()
 
     def _search(self, open_: int, chosen: int, covered: int) -> None:
@@ -73,7 +77,7 @@ class MergeChoice:
         if not open_:
             self._best = (covered.bit_count(), chosen)
             return
-        # Without whoever clashes most, and of those the last: the first descent is a good guess.
+        # First without the last of the worst clashing pieces, which makes a good first guess.
         piece = max(set_bits(open_), key=lambda n: ((self._clashes[n] & open_).bit_count(), n))
         rest = open_ & ~(1 << piece)
         self._search(rest, chosen, covered)
@@ -83,7 +87,7 @@ class MergeChoice:
             self._search(rest & ~self._clashes[piece] & ~brought, taken, covered | brought)
 
     def _is_free(self, piece: int, open_: int, chosen: int) -> bool:
-        """Nothing that may still be chosen speaks against it."""
+        """Whether it conflicts with nothing that may still be chosen."""
         bit = 1 << piece
         return not self._clashes[piece] & open_ and not any(
             failed & bit and not failed & ~(chosen | open_) for failed in self._failed
@@ -96,7 +100,7 @@ class MergeChoice:
         return found
 
     def _parts(self) -> Iterator[int]:
-        """Sets of pieces that have nothing to do with one another: each is searched by itself."""
+        """Independent sets of pieces, which can be searched separately."""
         links = [cover | clash for cover, clash in zip(self._covers, self._clashes, strict=True)]
         for failed in self._failed:
             for piece in set_bits(failed):
@@ -128,12 +132,8 @@ def set_bits(number: int) -> Iterator[int]:
         number ^= low
 
 
-MAX_ROUNDS: Final = 12  # choices that are tried before the best so far is good enough
-MERGED_NAME: Final = "merged work"
-
-
 class MergeStep(Value, frozen=True, kw_only=True):
-    """A piece that is in, and the commit that first had it."""
+    """A merged piece, and the first commit that contains it."""
 
     piece: int
     commit: str
@@ -142,7 +142,7 @@ class MergeStep(Value, frozen=True, kw_only=True):
 class MergeRun(Value, frozen=True, kw_only=True):
     """Pieces merged one after the other.
 
-    `failed` are those that did not go in, each with all that was in by then.
+    `failed` are the pieces that did not merge, each after those that were merged by then.
     """
 
     commit: str
@@ -155,7 +155,7 @@ class MergeRun(Value, frozen=True, kw_only=True):
 
 
 class Integration:
-    """One merging of pieces, aside from where they are."""
+    """Merges the pieces of a survey in a scratch area."""
 
     def __init__(
         self, git: Git, base: str, survey: Survey, message: str, place: ScratchArea
@@ -180,7 +180,7 @@ class Integration:
         )
 
     async def _merge_most(self) -> MergeRun:
-        """What goes together by twos, unless trying it shows otherwise: then the next best."""
+        """Merge the best choice by pairwise conflicts; if that fails, the next best."""
         covers, clashes = self._bit_masks()
         best = MergeRun(commit=self._base)
         failed: list[int] = []
@@ -199,7 +199,7 @@ class Integration:
         return best
 
     def _linked(self, pieces: Sequence[int]) -> int:
-        """The last of them, and those that have to do with it, at one or several removes."""
+        """The last of them, and those directly or indirectly linked to it."""
         found = {pieces[-1]}
         ahead = [pieces[-1]]
         while ahead:
@@ -214,7 +214,7 @@ class Integration:
         return contained or _pair(one, other) in self._survey.met
 
     async def _run_heads(self, heads: Sequence[int], covers: Sequence[int]) -> MergeRun:
-        """With all that the heads contain, one by one; if that fails, the heads alone."""
+        """Merge the heads and all that they contain, one by one; if that fails, the heads alone."""
         wanted = 0
         for head in heads:
             wanted |= covers[head]
@@ -233,7 +233,7 @@ class Integration:
         return MergeRun(commit=run.commit, steps=run.steps, failed=failed)
 
     async def _add(self, run: MergeRun, number: int) -> MergeRun:
-        """Merge one more; what it contains, or was in already, comes with it."""
+        """Merge one more piece, with all that it contains."""
         piece = self._lineage.pieces[number]
         if number in run.pieces:
             return run
@@ -264,7 +264,7 @@ class Integration:
         )
 
     async def _retry_unmerged(self, run: MergeRun) -> tuple[MergeRun, Mapping[int, MergeTrial]]:
-        """Try once more whatever was left: the merged whole may take what one of it did not."""
+        """Retry the rest: the whole may accept what one piece did not."""
         left = [n for n in range(len(self._lineage.pieces)) if n not in run.pieces]
         pairs = [(run.commit, self._lineage.pieces[n].commit) for n in left]
         trials = dict(zip(left, await try_merges(self._git, pairs, self._env), strict=True))
@@ -276,7 +276,7 @@ class Integration:
     async def _unmerged(
         self, run: MergeRun, trials: Mapping[int, MergeTrial]
     ) -> list[UnmergedPiece]:
-        """What each of the rest collides with, in the merged whole."""
+        """The rest, with each piece's conflicts with the merged whole."""
         merged = MergeSide(commit=run.commit, name=MERGED_NAME, tasks=())
         clashes = [
             Clash(trial=trial, ours=merged, theirs=piece_side(self._lineage.pieces[n]))
@@ -303,7 +303,7 @@ class Integration:
         )
 
     def _named(self, run: MergeRun, number: int, found: PathConflict) -> Conflict:
-        """Whose work it is that the merged whole collides with: who touched that file."""
+        """The conflict with the tasks in the merged whole that touched the file."""
         rivals = [
             self._lineage.pieces[n].task
             for n in run.pieces
@@ -315,13 +315,12 @@ class Integration:
             self._lineage.pieces[n].task for n in run.pieces if self._lineage.touched(n, found.path)
         ]
         name = f"{MERGED_NAME} ({', '.join(rivals)})" if rivals else MERGED_NAME
-        told = found.conflict
-        return Conflict(
-            kind=told.kind,
-            path=told.path,
-            tasks=tuple(dict.fromkeys((*rivals, *told.tasks))),
-            detail=told.detail.replace(MERGED_NAME, name),
-            hunks=tuple(_relabel(hunk, name) for hunk in told.hunks),
+        conflict = found.conflict
+        return replace(
+            conflict,
+            tasks=tuple(dict.fromkeys((*rivals, *conflict.tasks))),
+            detail=conflict.detail.replace(MERGED_NAME, name),
+            hunks=tuple(_relabel(hunk, name) for hunk in conflict.hunks),
         )
 
     async def _branches(self) -> dict[str, str]:
@@ -355,7 +354,7 @@ def _relabel(hunk: str, name: str) -> str:
 
 
 def _ancestors_first(lineage: Lineage) -> list[int]:
-    """As given, but nobody before a piece that it contains."""
+    """The given order, but every piece after those that it contains."""
     order: list[int] = []
     numbers = range(len(lineage.pieces))
     for number in numbers:

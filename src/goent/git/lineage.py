@@ -1,8 +1,7 @@
-"""Where pieces of work began, which contains which, and which files each changed.
+"""The ancestry of pieces of work, and the files that each changed.
 
-Two pieces that cannot meet need no trial merge: that is what makes many of them cheap to compare.
-
-git is asked twice, however many pieces there are: for their commits, and for their changes.
+Two pieces whose changes cannot conflict need no trial merge, which makes many pieces cheap to compare.
+git runs twice, however many pieces there are: for their commits, and for their changes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,11 +15,17 @@ from goent.domain.workspace import WorkPiece
 from goent.git.git_command import Git, GitFailed
 from goent.proc.concurrency import run_both
 
+DIFF_COMMAND: Final = (
+    *("diff-tree", "--stdin", "--always", "-r", "-z"),
+    *("--raw", "--no-renames", "--no-ext-diff"),
+)
+PiecePair = tuple[int, int]  # numbers of two pieces, neither of which contains the other
+
 
 class Ancestry:
-    """Commits beyond a root that all of them descend from, with their parents.
+    """Commits that descend from a root, with their parents.
 
-    A commit that is not listed is the root, or older: every other one contains it.
+    A commit that is not listed is the root or older, so every listed one contains it.
     """
 
     def __init__(self, root: str, parents: Mapping[str, tuple[str, ...]]) -> None:
@@ -32,13 +37,13 @@ class Ancestry:
         return other not in self._parents or other in self._history(commit)
 
     def descends(self, commit: str) -> bool:
-        """Whether the root is really an ancestor; by the list alone it might be a cousin."""
+        """Whether the root is really an ancestor, not just a relative."""
         return commit not in self._parents or any(
             self.root in self._parents[each] for each in self._history(commit)
         )
 
     def bases(self, commit: str, other: str) -> tuple[str, ...]:
-        """Their best common ancestors: what git merges them by. Several if they crossed."""
+        """Their merge bases; several after criss-cross merges."""
         common = self._history(commit) & self._history(other)
         older = {parent for each in common for parent in self._parents[each]}
         return tuple(sorted(common - older)) or (self.root,)
@@ -57,7 +62,7 @@ class Ancestry:
 
 
 def parse_commits(output: bytes) -> tuple[dict[str, tuple[str, ...]], int]:
-    """What `git rev-list --parents --timestamp` said: parents by commit, and the latest time."""
+    """Parse `git rev-list --parents --timestamp`: parents by commit, and the latest time."""
     parents: dict[str, tuple[str, ...]] = {}
     latest = 0
     for line in output.decode().splitlines():
@@ -68,7 +73,7 @@ def parse_commits(output: bytes) -> tuple[dict[str, tuple[str, ...]], int]:
 
 
 class RawChange(Value, frozen=True, kw_only=True):
-    """What became of a file: git's letter for it, its mode now, and its content then and now."""
+    """A changed file: git's status letter, its new mode, and the old and new content ids."""
 
     status: str
     mode: str
@@ -77,7 +82,7 @@ class RawChange(Value, frozen=True, kw_only=True):
 
 
 class ChangedFiles:
-    """The files that differ between a base and a commit. A renamed file is one gone, one new."""
+    """The files that differ between a base and a commit. A rename is a removed and a new file."""
 
     def __init__(self, changes: Mapping[bytes, RawChange]) -> None:
         self.changes = changes
@@ -86,12 +91,12 @@ class ChangedFiles:
         return frozenset(self.changes.keys() & other.changes.keys())
 
     def may_conflict(self, other: "ChangedFiles") -> bool:
-        """Whether merging both can be more than taking each one's files."""
+        """Whether merging both may be more than taking each side's files."""
         return (
             not self.changes.keys().isdisjoint(other.changes)
             or not self.folders.isdisjoint(other.new)
             or not other.folders.isdisjoint(self.new)
-            # Whoever renamed may have moved a folder, and git lets the other's new files follow.
+            # One side may have moved a folder, and git moves the other's new files along.
             or (self.renamed and bool(other.new))
             or (other.renamed and bool(self.new))
         )
@@ -102,7 +107,7 @@ class ChangedFiles:
 
     @cached_property
     def folders(self) -> frozenset[bytes]:
-        """All folders that the new files lie in: none of them can be a file of the other's."""
+        """All folders of the new files: none of them may be a file on the other side."""
         found: set[bytes] = set()
         for path in self.new:
             folder = path.rpartition(b"/")[0]
@@ -113,19 +118,19 @@ class ChangedFiles:
 
     @cached_property
     def moved_here(self) -> frozenset[bytes]:
-        """New files that have what a file that is gone had."""
+        """New files with the content of a removed one."""
         gone = {change.before for change in self.changes.values() if change.status == "D"}
         return frozenset(path for path in self.new if self.changes[path].content in gone)
 
     @cached_property
     def renamed(self) -> bool:
-        """It may have: something is gone and something is new."""
+        """Whether there may be a rename: a removed file and a new one."""
         gone = any(change.status == "D" for change in self.changes.values())
         return gone and bool(self.new)
 
 
 def parse_changed_files(output: bytes) -> list[ChangedFiles]:
-    """What `git diff-tree --stdin --always -r -z --raw --no-renames` said, one by one."""
+    """Parse `git diff-tree --stdin --always -r -z --raw --no-renames`, one entry per commit."""
     found: list[dict[bytes, RawChange]] = []
     fields = iter(output.split(b"\0"))
     for field in fields:
@@ -135,26 +140,15 @@ def parse_changed_files(output: bytes) -> list[ChangedFiles]:
                 status=status[0], mode=mode, before=before, content=content
             )
         elif field:
-            found.append({})  # the commit's id: its changes follow
+            found.append({})  # the commit id; its changes follow
     return [ChangedFiles(changes) for changes in found]
 
 
-DIFF_COMMAND: Final = (
-    "diff-tree",
-    "--stdin",
-    "--always",
-    "-r",
-    "-z",
-    "--raw",
-    "--no-renames",
-    "--no-ext-diff",
-)
-PieceChanges = Mapping[tuple[str, int], ChangedFiles]  # since a commit, of a piece
-PiecePair = tuple[int, int]  # two pieces, by number, of which neither contains the other
+PieceChanges = Mapping[tuple[str, int], ChangedFiles]  # by base commit and piece
 
 
 class Lineage:
-    """Pieces, by number. Their changes are seen from where two of them parted, as git merges."""
+    """Pieces by number, with their changes since the merge base of each pair."""
 
     def __init__(
         self,
@@ -186,7 +180,7 @@ class Lineage:
         return self._touched[base, meeting[0]], self._touched[base, meeting[1]]
 
     def merged_paths(self, meetings: Iterable[PiecePair]) -> set[bytes]:
-        """The files that git may have to merge line by line, by the names they may have then."""
+        """The files that git may have to merge line by line, under all their possible names."""
         found: set[bytes] = set()
         for ours, theirs in map(self.sides, meetings):
             found |= ours.shared(theirs)
@@ -195,12 +189,12 @@ class Lineage:
         return found
 
     def may_conflict(self, meeting: PiecePair) -> bool:
-        """Whether merging them has to be tried; always, if they parted at several places."""
+        """Whether a trial merge is needed; always, if there are several merge bases."""
         ours, theirs = self.sides(meeting)
         return len(self._bases(*meeting)) > 1 or ours.may_conflict(theirs)
 
     def is_inherited(self, meeting: PiecePair, path: bytes) -> bool:
-        """One of the two has the file from a piece that it contains, and that one is told of."""
+        """Whether one of the two has the change from a piece that it contains, which reports it."""
         first, second = meeting
         return self._has_from_other(first, second, path) or self._has_from_other(
             second, first, path
@@ -223,9 +217,9 @@ class Lineage:
 
 
 async def read_lineage(git: Git, base: str, pieces: Sequence[WorkPiece]) -> Lineage:
-    """Raises a `RequestError` if there is no such commit, or they have no history in common.
+    """Raises a `RequestError` for missing commits or unrelated histories.
 
-    Most pieces part at the base, so their changes since then are asked for meanwhile.
+    Most pieces branch off at the base, so the changes since then are read at the same time.
     """
     (ancestry, latest), guessed = await run_both(
         partial(_ancestry, git, base, pieces), partial(_changes_since, git, base, pieces)
@@ -248,7 +242,7 @@ def _piece_pairs(pieces: Sequence[WorkPiece], ancestry: Ancestry) -> Iterator[Pi
 
 
 async def _changes_since(git: Git, base: str, pieces: Sequence[WorkPiece]) -> PieceChanges:
-    """Nothing if git cannot tell: why not is said where their commits are asked for."""
+    """Empty if git fails: reading the commits reports the reason."""
     if len(pieces) < 2:  # noqa: PLR2004 (it takes two to meet)
         return {}
     try:

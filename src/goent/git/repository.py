@@ -1,4 +1,4 @@
-"""Finds out what is at a folder: a checkout, a bare repository, or nothing of git's."""
+"""Finds the checkout or bare repository around a folder."""
 
 import os
 from pathlib import Path
@@ -7,15 +7,15 @@ from goent.domain.errors import RequestError
 from goent.domain.types import Value
 from goent.git.git_command import Git
 
-# `rev-parse` says flags that it does not know again: a mark that no path ends with.
+# `rev-parse` echoes unknown flags: a separator that no path ends with.
 FIELD_MARK = "--goent-next"
 
 
 class Checkout(Value, frozen=True, kw_only=True):
-    """A folder that git knows.
+    """A folder in a checkout or bare repository.
 
-    `top` is the checkout's own, or the repository itself where that is bare; `git_dir` is the
-    checkout's and `repository` what all checkouts share. `commit` is empty if there is none.
+    `top` is the checkout's top, or the bare repository; `git_dir` is the checkout's own, `repository`
+    the one that all checkouts share. `commit` is empty if there is none.
     """
 
     cwd: Path
@@ -27,7 +27,7 @@ class Checkout(Value, frozen=True, kw_only=True):
 
     @property
     def inside(self) -> Path:
-        """Where the folder lies below the top."""
+        """The folder's path below the top."""
         return self.cwd.relative_to(self.top)
 
 
@@ -36,7 +36,7 @@ class NoRepository(RequestError):
 
 
 async def find_checkout(git: Git, start: str | None = None) -> Checkout:
-    """What is at git's folder, and the commit to start from. One process, whatever it finds."""
+    """The checkout at git's folder, and the commit to start from, in one git process."""
     answer = await git.run(
         "rev-parse",
         "--path-format=absolute",
@@ -48,7 +48,7 @@ async def find_checkout(git: Git, start: str | None = None) -> Checkout:
         f"{start or 'HEAD'}^{{commit}}",
     )
     parts = [part.removesuffix(b"\n") for part in answer.output.split(FIELD_MARK.encode() + b"\n")]
-    if len(parts) < 6:  # noqa: PLR2004 (the five above and the commit)
+    if len(parts) < 6:  # noqa: PLR2004 (the five fields and the commit)
         raise _no_repository(git.folder, answer.errors)
     bare, in_git_dir = (part == b"true" for part in parts[:2])
     above, git_dir, repository = (Path(os.fsdecode(part)) for part in parts[2:5])
@@ -86,20 +86,20 @@ def _check_place(found: Checkout, *, in_git_dir: bool) -> None:
             str(path).encode()
         except UnicodeEncodeError:
             raise RequestError(
-                f"the path {str(path)!r} is not UTF-8, and a worker's folder has to be named in "
-                "messages that are: rename the folder"
+                f"the path {str(path)!r} is not UTF-8, so it cannot appear in messages: rename the "
+                "folder"
             ) from None
     if (in_git_dir and not found.bare) or (found.bare and found.cwd != found.repository):
         raise RequestError(
-            f"{str(found.cwd)!r} is inside a git directory, where there is nothing to work on: "
+            f"{str(found.cwd)!r} is inside a git directory, which has no files to work on: "
             "name a folder of the checkout"
         )
 
 
 def needs_commit(found: Checkout) -> RequestError:
-    """What to say where nothing was ever committed."""
+    """The error for a repository without commits."""
     return RequestError(
-        f"the repository {str(found.top)!r} has no commit yet, so a worktree has nothing to begin "
-        "with: make a first commit, start with the uncommitted files (`uncommitted: true` in a "
+        f"the repository {str(found.top)!r} has no commit yet, so a worktree has nothing to start "
+        "from: make a first commit, start with the uncommitted files (`uncommitted: true` in a "
         "swarm), or use isolation 'copy'"
     )

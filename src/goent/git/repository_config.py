@@ -1,10 +1,10 @@
-"""What a repository's own configuration could make git run: overridden, or shown for trust.
+"""Overrides whatever a repository's own configuration could make git run, or shows it for trust.
 
-A repository brings a `.git/config`, and its `.gitattributes` name the filters and merge drivers that
-are defined there. For a repository that is not trusted, each such setting is overridden by name: by
-the user's own value of it, from their global or the system's configuration, else by one that runs
-nothing. git itself says which settings there are. It is asked only if the configuration has a word
-of that kind in it at all, and once for each state of the configuration.
+A repository brings a `.git/config`, and its `.gitattributes` select filters and merge drivers that are
+defined there. For an untrusted repository, each such setting is overridden by name: with the user's
+own value from their global or the system's configuration, otherwise with one that runs nothing. git
+lists the settings, but only if the configuration contains such a word at all, and once per state of
+the configuration.
 """
 
 import os
@@ -22,11 +22,11 @@ from goent.system.plain_files import NotPlainFile, read_plain
 
 MAX_BYTES: Final = 4_000_000
 LISTING: Final = ("config", "--list", "--show-scope", "--show-origin", "-z")
-OWN_SCOPES: Final = frozenset({"system", "global"})  # the user's, or the machine's
+OWN_SCOPES: Final = frozenset({"system", "global"})  # the user's or the machine's
 LOCAL_SCOPES: Final = frozenset({"local", "worktree"})  # the repository's
 TEXT_MERGE_LABEL: Final = "ours (merged as text)"
 _AS_TEXT: Final = f"git merge-file --quiet --zdiff3 --marker-size=%L -L '{TEXT_MERGE_LABEL}' -L base -L theirs %A %O %B"
-# By section and name, whatever stands between: a value that runs nothing, or only git's own.
+# By section and name, without the subsection: a value that runs nothing, or only git itself.
 HARMLESS_VALUES: Final[Mapping[tuple[str, str], str]] = {
     ("branch", "mergeoptions"): "",
     ("core", "alternaterefscommand"): "true",
@@ -63,7 +63,7 @@ HARMLESS_VALUES: Final[Mapping[tuple[str, str], str]] = {
     ("trailer", "cmd"): "true",
     ("trailer", "command"): "true",
 }
-# The same for some settings in particular.
+# The same, for complete keys.
 HARMLESS_BY_KEY: Final[Mapping[str, str]] = {
     "gpg.ssh.program": "ssh-keygen",
     "gpg.x509.program": "gpgsm",
@@ -76,8 +76,8 @@ FILE_SETTINGS: Final[Mapping[str, str]] = {
     "core.attributesfile": "attributes",
     "core.excludesfile": "ignore",
 }
-# Of these git believes the first word, so they cannot be overridden. They run on this machine only if
-# the repository that is fetched from is on it.
+# git uses the first value of these, so they cannot be overridden. They run on this machine only if the
+# remote repository is on it.
 REMOTE_PROGRAMS: Final = frozenset({("remote", "receivepack"), ("remote", "uploadpack")})
 WORKTREE: Final = "core.worktree"
 GIT_PROXY: Final = "core.gitproxy"
@@ -86,15 +86,23 @@ _NAMES: Final = (
     *(key.removeprefix("core.") for key in (*FILE_SETTINGS, WORKTREE, GIT_PROXY)),
     *("helper", "path"),  # of credentials; of files that are included
 )
-# A setting's name stands in the file as it is, but for upper and lower case.
+# Names appear in the file literally, except for upper and lower case.
 _WORD: Final = re.compile(
     rb"(?<![a-z0-9-])(?:" + "|".join(sorted(set(_NAMES))).encode() + rb")(?![a-z0-9-])"
 )
 _CONTINUED: Final = re.compile(rb"\\\r?\n")
+MAX_INCLUDED: Final = 50
+# A partial clone: git fetches missing objects by itself, even for a log.
+_PARTIAL: Final = re.compile(rb"promisor|partialclone")
+# These can make a fetch run a program.
+_FETCHES: Final = re.compile(
+    rb"sshcommand|gitproxy|askpass|alternaterefscommand|variant|uploadpack|vcs|helper|allow"
+)
+_INCLUDED: Final = re.compile(rb"\bpath\s*=\s*(.+)", re.IGNORECASE)
 
 
 class ConfigEntry(Value, frozen=True, kw_only=True):
-    """A setting as git lists it; section and name are in lower case."""
+    """A setting in git's listing; section and name are in lower case."""
 
     scope: str
     origin: str
@@ -108,7 +116,7 @@ class ConfigEntry(Value, frozen=True, kw_only=True):
 
 
 class RepositoryHome(Value, frozen=True, kw_only=True):
-    """Where a repository is: its own directory, what linked checkouts of it share, and the files."""
+    """A repository's own directory, the one shared by its linked checkouts, and the checkout."""
 
     git_dir: Path
     common: Path
@@ -116,21 +124,21 @@ class RepositoryHome(Value, frozen=True, kw_only=True):
 
 
 class ConfigTexts(Value, frozen=True, kw_only=True):
-    """The configuration files that can speak in a folder, as they are now."""
+    """The current configuration files that may apply in a folder."""
 
     home: RepositoryHome | None
     texts: tuple[bytes, ...]
 
     @property
     def are_harmless(self) -> bool:
-        """Nothing in them could run anything."""
+        """Whether nothing in them could run anything."""
         return not any(_WORD.search(text.lower()) for text in self.texts)
 
 
 def active_lines(text: bytes) -> tuple[tuple[str, str], ...]:
-    """The lines of a configuration that could run something, and the names that they say it by.
+    """The lines of a configuration that could run something, with the setting's name.
 
-    A line that ends with a backslash goes on in the next: what it runs may stand there alone.
+    Lines that are continued with a backslash are joined first.
     """
     lines = (line.strip() for line in _CONTINUED.sub(b" ", text).splitlines())
     found = ((line, _WORD.search(line.lower())) for line in lines)
@@ -138,9 +146,9 @@ def active_lines(text: bytes) -> tuple[tuple[str, str], ...]:
 
 
 def read_texts(folder: Path, git_dir: str | None) -> ConfigTexts:
-    """Of every repository that git could find from the folder; or of the one that it is told.
+    """The configurations of every repository that git could find from the folder, or of `git_dir`.
 
-    Raises a `RequestError` for a configuration that is no file.
+    Raises a `RequestError` for a configuration that is not a regular file.
     """
     homes = [_home(Path(git_dir), None)] if git_dir else list(homes_around(folder))
     paths = dict.fromkeys(
@@ -152,7 +160,7 @@ def read_texts(folder: Path, git_dir: str | None) -> ConfigTexts:
 
 
 def users_texts(environ: Mapping[str, str]) -> tuple[bytes, ...]:
-    """The user's own configuration, as it is now; what it includes is not looked at."""
+    """The user's own current configuration, without included files."""
     home = environ.get("HOME", "")
     other = environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
     given = environ.get("GIT_CONFIG_GLOBAL")
@@ -161,7 +169,7 @@ def users_texts(environ: Mapping[str, str]) -> tuple[bytes, ...]:
 
 
 def parse_listing(output: bytes) -> tuple[ConfigEntry, ...]:
-    """What git said to `LISTING`."""
+    """Parse the output of `LISTING`."""
     fields = os.fsdecode(output).split("\0")
     entries = zip(fields[0::3], fields[1::3], fields[2::3], strict=False)
     return tuple(
@@ -174,25 +182,25 @@ def parse_listing(output: bytes) -> tuple[ConfigEntry, ...]:
 def config_overrides(
     entries: Sequence[ConfigEntry], environ: Mapping[str, str]
 ) -> tuple[tuple[tuple[str, str], ...], Mapping[str, str]]:
-    """What git is told so that it hears the user and not the repository: settings, and variables."""
+    """The settings and variables that make the user's configuration win over the repository's."""
     own = {entry.key: entry.value for entry in entries if entry.scope in OWN_SCOPES}
     local = dict.fromkeys(entry.key for entry in entries if entry.scope in LOCAL_SCOPES)
-    told = [
+    settings = [
         (key, own.get(key, harmless))
         for key in local
         if (harmless := _harmless_value(key, environ)) is not None
     ]
     if any(_is_helper(key) for key in local):
         helpers = (e for e in entries if e.scope in OWN_SCOPES and _is_helper(e.key))
-        told += [("credential.helper", ""), *((each.key, each.value) for each in helpers)]
+        settings += [("credential.helper", ""), *((each.key, each.value) for each in helpers)]
     if any(_kind(key) in REMOTE_PROGRAMS for key in local):
-        told.append(("protocol.file.allow", "never"))
+        settings.append(("protocol.file.allow", "never"))
     variables = {"GIT_PROXY_COMMAND": ""} if GIT_PROXY in local else {}
-    return tuple(told), variables
+    return tuple(settings), variables
 
 
 def config_variables(settings: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Settings as git takes them from its environment."""
+    """Settings as environment variables for git."""
     pairs = list(settings)
     named = chain.from_iterable(
         ((f"GIT_CONFIG_KEY_{n}", key), (f"GIT_CONFIG_VALUE_{n}", value))
@@ -202,32 +210,32 @@ def config_variables(settings: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def has_includes(entries: Iterable[ConfigEntry]) -> bool:
-    """Whether the repository's configuration goes on in other files."""
+    """Whether the repository's configuration includes other files."""
     return any(e.scope in LOCAL_SCOPES and e.kind == ("include", "path") for e in entries)
 
 
 def check_not_overridable(
     entries: Iterable[ConfigEntry], home: RepositoryHome | None, work_tree: str | None
 ) -> None:
-    """Raise a `RequestError` for what no override helps against."""
+    """Raise a `RequestError` for settings that cannot be overridden."""
     for entry in entries:
         if entry.scope not in LOCAL_SCOPES:
             continue
         where = home.common if home else entry.origin
         if entry.kind[0] == "includeif":
             raise RequestError(
-                f"the configuration of the git repository {str(where)!r} has {entry.key!r}, which "
-                "says something else from one moment to the next, and the repository is not "
-                "trusted: move the setting to your own ~/.gitconfig, or trust the repository"
+                f"the configuration of the git repository {str(where)!r} has {entry.key!r}, which may "
+                "change at any moment, and the repository is not trusted: move the setting to your "
+                "own ~/.gitconfig, or trust the repository"
             )
-        # Of a linked checkout git believes only what is said for that one.
+        # For a linked checkout, git uses only its own value.
         shared = entry.scope == "local" and home and home.git_dir != home.common
         if entry.key == WORKTREE and home and not work_tree and not shared:
             _check_worktree(entry.value, home)
 
 
 def _check_worktree(value: str, home: RepositoryHome) -> None:
-    """A submodule names its checkout, which names it; anything else sends git elsewhere."""
+    """Accept a submodule, whose checkout refers back to it; anything else redirects git."""
     named = (home.git_dir / value).resolve()
     if home.top and named == home.top:
         return
@@ -242,7 +250,7 @@ def _check_worktree(value: str, home: RepositoryHome) -> None:
 
 
 def _harmless_value(key: str, environ: Mapping[str, str]) -> str | None:
-    """None for what git may hear."""
+    """The override for a setting; None if it is harmless."""
     if key in HARMLESS_BY_KEY:
         return HARMLESS_BY_KEY[key]
     if name := FILE_SETTINGS.get(key):
@@ -260,7 +268,7 @@ def _is_helper(key: str) -> bool:
 
 
 def homes_around(folder: Path) -> Iterator[RepositoryHome]:
-    """Going up, as git does: the nearest first. One that git would pass over does no harm here."""
+    """The repositories around a folder, nearest first; possibly more than git would use."""
     here = folder.resolve()
     for each in (here, *here.parents):
         inner = each / ".git"
@@ -271,7 +279,7 @@ def homes_around(folder: Path) -> Iterator[RepositoryHome]:
 
 
 def _git_dir_at(path: Path) -> Path | None:
-    """The git directory that is there, or that a file there names."""
+    """The git directory at the path, or the one that a file there refers to."""
     if path.is_dir():
         return path
     try:
@@ -305,27 +313,17 @@ def _text_or_empty(path: Path) -> bytes:
     return b""
 
 
-MAX_INCLUDED: Final = 50
-# A partial clone: git fetches what is missing by itself, also when it is only asked for a log.
-_PARTIAL: Final = re.compile(rb"promisor|partialclone")
-# What can make a fetch run a program.
-_FETCHES: Final = re.compile(
-    rb"sshcommand|gitproxy|askpass|alternaterefscommand|variant|uploadpack|vcs|helper|allow"
-)
-_INCLUDED: Final = re.compile(rb"\bpath\s*=\s*(.+)", re.IGNORECASE)
-
-
 def git_acts(*folders: Path) -> tuple[Act, ...]:
-    """Of the repositories around the folders; nothing if there is none, or none runs anything."""
+    """What the repositories around the folders could run; empty if nothing."""
     homes = (read_texts(folder, None).home for folder in folders)
     commons = dict.fromkeys(home.common for home in homes if home)
     return tuple(found for common in commons for found in repository_acts(common))
 
 
 def fetch_acts(folder: Path) -> tuple[Act, ...]:
-    """Of the repositories around a folder in which any git command could run a program to fetch.
+    """The acts of repositories around a folder in which any git command could fetch by a program.
 
-    go-ent's own git is told not to listen. For the git of another program there is no such way.
+    go-ent overrides this for its own git, but cannot for other programs' git.
     """
     commons = dict.fromkeys(
         home.common
@@ -337,7 +335,7 @@ def fetch_acts(folder: Path) -> tuple[Act, ...]:
 
 
 def repository_acts(common: Path) -> tuple[Act, ...]:
-    """Of a repository, by the directory that its checkouts share."""
+    """What a repository could run, by the directory that its checkouts share."""
     paths = (
         *(common / "config", common / "config.worktree"),
         *sorted(common.glob("worktrees/*/config.worktree")),
@@ -350,15 +348,15 @@ def repository_acts(common: Path) -> tuple[Act, ...]:
         Material(name=str(path.relative_to(common)), digest=content_digest(text))
         for path, text in texts.items()
     ]
-    says = f"git runs or follows what it says: {'; '.join(line for line, _ in lines)}"
-    if any(word == "path" for _, word in lines):  # an included file may say something else tomorrow
-        says = f"{says}. Other files are included in it, so go-ent's git stays deaf to it"
+    says = f"git runs or follows its settings: {'; '.join(line for line, _ in lines)}"
+    if any(word == "path" for _, word in lines):  # an included file may change at any time
+        says = f"{says}. It includes other files, so go-ent's git ignores it in any case"
         return (Act(file=str(common / "config"), key="", kind="git", says=says, digest=""),)
     return (make_act(file=str(common / "config"), kind="git", says=says, materials=materials),)
 
 
 def trust_check(allowed: Callable[[Act], bool]) -> Callable[[Path], bool]:
-    """Whether a repository may run its own programs, for `Git`."""
+    """A check for `Git` of whether a repository may run its own programs."""
 
     def is_trusted(common: Path) -> bool:
         acts = repository_acts(common)
@@ -368,7 +366,7 @@ def trust_check(allowed: Callable[[Act], bool]) -> Callable[[Path], bool]:
 
 
 def _with_included(home: RepositoryHome) -> Iterator[bytes]:
-    """The repository's configuration files, and whatever files they may include."""
+    """The repository's configuration files, and the files that they may include."""
     waiting, seen = [home.common / "config", home.git_dir / "config.worktree"], set[str]()
     while waiting and len(seen) < MAX_INCLUDED:
         path = waiting.pop()

@@ -1,7 +1,7 @@
-"""Gives trial merges private objects and checkouts, and removes them afterwards.
+"""Provides private object stores and checkouts for trial merges, and removes them afterwards.
 
-To a folder of their own that only this trial's git looks into, and that goes with it. What came of
-the trial is then carried over: just the objects that its last commit needs.
+A trial's new objects go to a folder that only its own git reads. Of a successful merge, only the
+objects that its last commit needs are copied to the repository.
 """
 
 import os
@@ -26,14 +26,16 @@ PRIVATE: Final = 0o700
 TRIAL: Final = "trial"
 OBJECTS: Final = "objects"
 TREE: Final = "tree"
-MEMORY: Final = Path("/dev/shm")  # noqa: S108 (a folder in it that is ours alone)
+MEMORY: Final = Path("/dev/shm")  # noqa: S108 (only a private folder in it)
 TRIES: Final = 10
 PAUSE: Final = 0.05
-MIN_FREE_BYTES: Final = 2**30  # bytes that must be free there; some containers have very little
+MIN_FREE_BYTES: Final = 2**30  # required there; some containers have very little
+SCRATCH: Final = "scratch"
+ORIGIN: Final = "repository"  # a file beside the checkout with the repository's path
 
 
 class ScratchArea(Value, frozen=True, kw_only=True):
-    """Where a trial happens: `env` sends git's new objects to `objects`, `tree` is its checkout."""
+    """A place for a trial: `env` redirects git's new objects, `tree` is its checkout."""
 
     tree: Path
     env: Mapping[str, str]
@@ -41,7 +43,7 @@ class ScratchArea(Value, frozen=True, kw_only=True):
 
 @asynccontextmanager
 async def scratch_area(repository: Path, root: Path) -> AsyncGenerator[ScratchArea]:
-    """A place for a trial, removed at the end with all that was tried."""
+    """A scratch area for the block, removed with everything in it at the end."""
     folder = await anyio.to_thread.run_sync(_folder_for_objects, root)
     try:
         env = {
@@ -59,7 +61,7 @@ async def scratch_area(repository: Path, root: Path) -> AsyncGenerator[ScratchAr
 async def copy_objects(
     git: Git, commit: str, without: Sequence[str], env: Mapping[str, str]
 ) -> None:
-    """Bring the commit, and what it needs beyond those that are there, into the repository."""
+    """Copy the commit and its objects into the repository, except those of `without`."""
     wanted = "".join((f"{commit}\n", *(f"^{each}\n" for each in without))).encode()
     packed = await git.run_checked(
         "pack-objects", "--revs", "--stdout", "-q", stdin=wanted, env=env
@@ -68,14 +70,14 @@ async def copy_objects(
 
 
 def clear_trials(root: Path) -> None:
-    """What trials of a go-ent that was killed left behind."""
+    """Remove what trials of killed daemons left behind."""
     for place in (root, _memory_folder()):
         for folder in abandoned_folders(place, TRIAL) if place else ():
             remove_folder(folder)
 
 
 def common_dir(repository: Path) -> Path:
-    """What all checkouts of a repository share; a linked one's git directory says where it is."""
+    """The directory that all checkouts of a repository share."""
     try:
         return repository / os.fsdecode((repository / "commondir").read_bytes().strip())
     except OSError:
@@ -83,20 +85,20 @@ def common_dir(repository: Path) -> Path:
 
 
 def make_scratch_folder(root: Path, kind: str) -> Path:
-    """A private one; its name says who made it, for whoever finds it left behind."""
+    """Make a private folder whose name identifies this process, for a later cleanup."""
     pid = os.getpid()
     try:
         root.mkdir(PRIVATE, parents=True, exist_ok=True)
         return Path(mkdtemp(prefix=f"{kind}-{pid}-{start_time(pid)}-", dir=root))
     except OSError as error:
         raise EnvironmentTrouble(
-            f"no folder can be made in {str(root)!r}, which merging needs for a moment: {error}. "
-            "Make room there, or make it writable"
+            f"cannot make a temporary folder in {str(root)!r}: {error}. Free some space there, or make "
+            "it writable"
         ) from None
 
 
 def abandoned_folders(root: Path, kind: str) -> list[Path]:
-    """Such folders whose maker is gone."""
+    """The scratch folders of processes that have ended."""
     return [each for each in sorted(root.glob(f"{kind}-*")) if not _has_maker(each)]
 
 
@@ -120,7 +122,7 @@ def _folder_for_objects(root: Path) -> Path:
 
 
 def _memory_folder() -> Path | None:
-    """Our folder there, if there can be one; another container's processes are not ours to judge."""
+    """A private folder in memory, per process namespace; None if it cannot be made."""
     try:
         namespace = Path("/proc/self/ns/pid").stat().st_ino
         folder = MEMORY / f"goent-{os.getuid()}-{namespace}"
@@ -138,7 +140,7 @@ def _has_maker(folder: Path) -> bool:
 
 
 def _as_git_path(path: Path) -> str:
-    """As git reads it, which takes several, parted by colons."""
+    """Quoted for git's colon-separated path lists."""
     text = str(path)
     if ":" not in text and not text.startswith('"'):
         return text
@@ -146,17 +148,13 @@ def _as_git_path(path: Path) -> str:
     return f'"{escaped}"'
 
 
-SCRATCH: Final = "scratch"
-ORIGIN: Final = "repository"  # a file beside the checkout: whose record there may be
-
-
 @asynccontextmanager
 async def scratch_checkout(git: Git, root: Path, commit: str) -> AsyncGenerator[Path]:
-    """A detached worktree of git's repository, with all of its files even if that is sparse."""
+    """A detached worktree with all files of the commit, even in a sparse repository."""
     folder = await anyio.to_thread.run_sync(_prepare_folder, root, git.folder)
     place = folder / folder.name
     try:
-        with anyio.CancelScope(shield=True):  # a git that is killed may still write for a moment
+        with anyio.CancelScope(shield=True):  # a killed git may still write for a moment
             await run_retrying(
                 git,
                 *("-c", "core.sparseCheckout=false"),
@@ -169,14 +167,14 @@ async def scratch_checkout(git: Git, root: Path, commit: str) -> AsyncGenerator[
 
 
 async def clear_scratch(git: Git, folder: Path) -> None:
-    """Remove a scratch folder, and what the repository knows of it."""
+    """Remove a scratch folder, and the repository's record of it."""
     place = folder / folder.name
     await anyio.to_thread.run_sync(_forget_worktree, common_dir(git.folder), place)
     await anyio.to_thread.run_sync(remove_folder, folder)
 
 
 async def clear_abandoned(git: Git, root: Path) -> None:
-    """What a go-ent that was killed could not remove."""
+    """Remove what killed daemons left behind."""
     for folder in await anyio.to_thread.run_sync(abandoned_folders, root, SCRATCH):
         origin = await anyio.to_thread.run_sync(_origin, folder)
         await clear_scratch(git.at(origin), folder)
@@ -195,7 +193,7 @@ def _origin(folder: Path) -> Path:
 
 
 def _forget_worktree(repository: Path, place: Path) -> None:
-    """By hand: `git worktree prune` would also forget what the user has on another disk."""
+    """Remove the record by hand: `git worktree prune` would also drop worktrees on unmounted disks."""
     for record in repository.glob("worktrees/*/gitdir"):
         with suppress(OSError):
             if os.fsdecode(record.read_bytes()).strip() == str(place / ".git"):

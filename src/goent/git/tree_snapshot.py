@@ -1,7 +1,7 @@
 """Writes the files of a folder, committed or not, as a git tree.
 
-In an index of our own, which begins as a copy of the folder's: so git has to read only what is new,
-and neither index nor stash nor files are touched.
+It uses a private copy of the folder's index, so git reads only changed files, and the user's index,
+stash and files stay untouched.
 """
 
 import os
@@ -21,13 +21,13 @@ INDEX_SETTINGS = (
     *("-c", "core.safecrlf=false"),  # else a line's end could keep a file out
 )
 SUBMODULE_MODE = b"160000"  # the mode of an entry that is another repository's commit
-# That mode as an index has it; or a sign that entries are elsewhere, or folded up.
+# That mode in an index, or a sign that entries are in a shared or sparse index.
 LINK_SIGNS = (b"\x00\x00\xe0\x00", b"link", b"sdir")
-BROKEN = 128  # exit code: git could not even begin, e.g. with a damaged index
+BROKEN = 128  # exit code of a fatal error, such as a damaged index
 
 
 class TreeSnapshot(Value, frozen=True, kw_only=True):
-    """`index` is where the scratch index lies; `left_out` are git's words on what it could not read."""
+    """A tree, the private index behind it, and git's messages on files that it `left_out`."""
 
     tree: str
     index: Path
@@ -35,9 +35,9 @@ class TreeSnapshot(Value, frozen=True, kw_only=True):
 
 
 class GitFolder(Value, frozen=True, kw_only=True):
-    """The files below `top`, for the repository of `git_dir`; with `own`, its index is theirs.
+    """The files below `top`, for the repository at `git_dir`; with `own`, that has their index.
 
-    Both are told to git outright: whatever a worker did to its `.git`, these are meant.
+    Both are passed to git explicitly, whatever a worker did to its `.git`.
     """
 
     git: Git
@@ -49,9 +49,9 @@ class GitFolder(Value, frozen=True, kw_only=True):
     async def snapshot(
         self, *, otherwise: str = "", without: Sequence[str] = ()
     ) -> AsyncGenerator[TreeSnapshot]:
-        """All that git does not ignore, but for the paths `without`.
+        """A tree of all files that git does not ignore, except the paths `without`.
 
-        `otherwise` is the tree to begin with if the folder's own index is of no use.
+        `otherwise` is the tree to start from if the folder's own index cannot be used.
         """
         with tempfile.TemporaryDirectory(prefix="goent-index-") as folder:
             index = Path(folder) / "index"
@@ -91,16 +91,11 @@ class GitFolder(Value, frozen=True, kw_only=True):
             raise self.git.failure(answer, *adding)
         if without:
             named = [f":(top,literal){path}" for path in without]
-            removing = (
-                "rm",
-                "-r",
-                "--cached",
-                "--quiet",
-                "--force",
-                "--ignore-unmatch",
-                "--sparse",
+            await self.git.run_checked(
+                *(*INDEX_SETTINGS, "rm", "-r", "--cached", "--quiet", "--force"),
+                *("--ignore-unmatch", "--sparse", "--", *named),
+                env=env,
             )
-            await self.git.run_checked(*INDEX_SETTINGS, *removing, "--", *named, env=env)
         return answer.errors if answer.exit else ""
 
 
@@ -112,10 +107,10 @@ async def add_all(
     settings: Sequence[str],
     env: Mapping[str, str],
 ) -> tuple[GitAnswer, Sequence[str]]:
-    """Add what is there to the index, but for the paths `without`; git's answer, and what it was asked.
+    """Add all files except `without` to the index; returns git's answer and the arguments.
 
-    `git add` would start another git inside every repository that the index names, one that hears
-    the configuration there. So these are spared, and their commits entered by themselves.
+    `git add` would start another git inside every submodule, subject to the configuration there. So
+    submodules are excluded, and their commits entered separately.
     """
     links = await _links(git, index, settings, env)
     spared = [f":(top,exclude,literal){path}" for path in (*without, *links)]
@@ -134,7 +129,7 @@ async def add_all(
 async def _links(
     git: Git, index: Path, settings: Sequence[str], env: Mapping[str, str]
 ) -> list[str]:
-    """The entries that are another repository's commit. git is asked only if there can be any."""
+    """The submodule entries. git runs only if there may be any."""
     if not await anyio.to_thread.run_sync(may_have_links, index):
         return []
     listed = (await git.run_checked(*settings, "ls-files", "--stage", "-z", env=env)).output
@@ -143,7 +138,7 @@ async def _links(
 
 
 def may_have_links(index: Path) -> bool:
-    """Whether the index can have entries that are another repository's commit."""
+    """Whether the index may have submodule entries."""
     try:
         content = index.read_bytes()
     except OSError:
@@ -153,7 +148,7 @@ def may_have_links(index: Path) -> bool:
 
 def _copy_index(index: Path, to: Path) -> bool:
     with suppress(OSError):
-        # With its time: git trusts an index only about files that are older than it.
+        # With its time stamp: git trusts an index only for files that are older than it.
         shutil.copy2(index, to)
         return True
     return False

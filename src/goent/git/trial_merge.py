@@ -1,9 +1,8 @@
 """Merges commits without a checkout, and describes their conflicts.
 
-`git merge-tree --write-tree` merges without index and checkout. With `--stdin` (from git 2.39 on)
-one process does many merges; an older git is asked once for each.
-
-git tells by remarks and by conflict markers that name commits; here they name tasks.
+`git merge-tree --write-tree` merges without index and checkout. With `--stdin` (from git 2.39) one
+process does many merges; an older git runs once per merge. git's remarks and conflict markers name
+commits; here they name tasks.
 """
 
 import os
@@ -19,16 +18,43 @@ from goent.domain.workspace import Conflict, ConflictKind, WorkPiece
 from goent.git.git_command import Git, readable_path, shell_quoted
 from goent.git.repository_config import TEXT_MERGE_LABEL
 
-# Whatever the user likes to see in conflicts: both sides, and what was there before.
+# A fixed conflict style: both sides and the base, whatever the user has configured.
 MERGE_COMMAND: Final = ("-c", "merge.conflictStyle=zdiff3", "merge-tree", "--write-tree", "-z")
-USAGE_ERROR: Final = 129  # git's exit code for an option that it does not know
+USAGE_ERROR: Final = 129  # git's exit code for an unknown option
 TIMEOUT_S: Final = 300.0
-MAX_PROCESSES: Final = 4  # processes at once
-PAIRS_PER_PROCESS: Final = 32  # pairs that are worth a process more
+MAX_PROCESSES: Final = 4  # in parallel
+PAIRS_PER_PROCESS: Final = 32  # pairs that justify another process
+CommitPair = tuple[str, str]
+MAX_HUNKS: Final = 8  # per file
+MAX_LINES: Final = 30  # per side of a hunk
+MAX_LINE_CHARS: Final = 200  # characters of a line
+MAX_DETAIL_CHARS: Final = 600
+CONFLICT: Final = "CONFLICT"
+LINK_MODES: Final = frozenset({"120000", "160000"})  # a symlink, a submodule
+# By a part of git's keyword; the first match counts.
+KINDS_BY_WORD: Final[Mapping[str, ConflictKind]] = {
+    "rename": "rename",
+    "directory": "rename",
+    "modify/delete": "delete_modify",
+    "modes": "mode",
+    "submodule": "mode",
+    "binary": "binary",
+}
+# Of several kinds at one path, the first of these.
+KIND_RANKS: Final[tuple[ConflictKind, ...]] = ("rename", "delete_modify", "mode", "binary")
+FileTexts = Mapping[bytes, bytes]
+MAX_FILES: Final = 20
+STEPS_BY_KIND: Final[Mapping[ConflictKind, str]] = {
+    "hunk_conflict": "edit it to contain both changes, without markers; then `git add -- {path}`",
+    "delete_modify": "`git rm -- {path}` to delete it, or edit and `git add -- {path}` to keep it",
+    "rename": "choose one name: `git add -- NAME` for the one to keep, `git rm -- {path}` for the other",
+    "binary": "`git checkout --ours -- {path}` (merged) or `--theirs` ({task}); then `git add -- {path}`",
+    "mode": "`git checkout --ours -- {path}` (merged) or `--theirs` ({task}); then `git add -- {path}`",
+}
 
 
 class ConflictStage(Value, frozen=True, kw_only=True):
-    """A version of a file that could not be merged: 1 is the base's, 2 ours, 3 theirs."""
+    """A version of an unmerged file: stage 1 is the base's, 2 ours, 3 theirs."""
 
     path: bytes
     mode: str
@@ -36,7 +62,7 @@ class ConflictStage(Value, frozen=True, kw_only=True):
 
 
 class MergeRemark(Value, frozen=True, kw_only=True):
-    """What git says of some paths: a stable word for what it is, and a sentence."""
+    """git's remark on some paths: a stable keyword, and a sentence."""
 
     paths: tuple[bytes, ...]
     word: str
@@ -44,7 +70,7 @@ class MergeRemark(Value, frozen=True, kw_only=True):
 
 
 class MergeTrial(Value, frozen=True, kw_only=True):
-    """A merge that was tried. If it is not clean, its `tree` has conflict markers in its files."""
+    """A trial merge. If it is not clean, the files in its `tree` have conflict markers."""
 
     clean: bool
     tree: str
@@ -52,13 +78,10 @@ class MergeTrial(Value, frozen=True, kw_only=True):
     remarks: tuple[MergeRemark, ...] = ()
 
 
-CommitPair = tuple[str, str]
-
-
 async def try_merges(
     git: Git, pairs: Sequence[CommitPair], env: Mapping[str, str]
 ) -> list[MergeTrial]:
-    """Each pair of commits, in their order. Raises `GitFailed` if git cannot merge at all."""
+    """Merge each pair of commits. Raises `GitFailed` if git cannot merge at all."""
     lanes = min(MAX_PROCESSES, os.cpu_count() or 1, 1 + len(pairs) // PAIRS_PER_PROCESS)
     found: dict[int, list[MergeTrial]] = {}
     failures: list[GoentError] = []
@@ -107,7 +130,7 @@ def _parse_all(output: bytes) -> list[MergeTrial]:
         clean = status == b"1"
         found.append(_parse(fields, clean=clean))
         if clean:
-            next(fields)  # the end of this one; after a conflict, the remarks' end is that
+            next(fields)  # the terminator; after a conflict, the remarks include it
     return found
 
 
@@ -128,33 +151,14 @@ def _stages(fields: Iterator[bytes]) -> Iterator[ConflictStage]:
 
 
 def _remarks(fields: Iterator[bytes]) -> Iterator[MergeRemark]:
-    # Where a submodule is in conflict, some versions of git end the list by advice in free words.
+    # With a submodule conflict, some versions of git end the list with advice in free text.
     while (count := next(fields)).isdigit():
         paths = tuple(next(fields) for _ in range(int(count)))
         yield MergeRemark(paths=paths, word=next(fields).decode(), text=next(fields))
 
 
-MAX_HUNKS: Final = 8  # of one file
-MAX_LINES: Final = 30  # of one side of a hunk
-MAX_LINE_CHARS: Final = 200  # characters of a line
-MAX_DETAIL_CHARS: Final = 600
-CONFLICT: Final = "CONFLICT"
-LINK_MODES: Final = frozenset({"120000", "160000"})  # a symlink, a submodule
-# git's word for a conflict holds one of these; what it holds first counts.
-KINDS_BY_WORD: Final[Mapping[str, ConflictKind]] = {
-    "rename": "rename",
-    "directory": "rename",
-    "modify/delete": "delete_modify",
-    "modes": "mode",
-    "submodule": "mode",
-    "binary": "binary",
-}
-# Of several kinds at one path, the one that says the most.
-KIND_RANKS: Final[tuple[ConflictKind, ...]] = ("rename", "delete_modify", "mode", "binary")
-
-
 class MergeSide(Value, frozen=True, kw_only=True):
-    """One side of a merge: its commit, how it is called in hunks, and the tasks it has."""
+    """One side of a merge: its commit, its name in hunks, and its tasks."""
 
     commit: str
     name: str
@@ -162,30 +166,26 @@ class MergeSide(Value, frozen=True, kw_only=True):
 
 
 class PathConflict(Value, frozen=True, kw_only=True):
-    """A conflict, and the path as git knows it."""
+    """A conflict, with the path in git's bytes."""
 
     path: bytes
     conflict: Conflict
 
 
-FileTexts = Mapping[bytes, bytes]
-
-
 def files_with_hunks(trial: MergeTrial) -> list[bytes]:
-    """The files of the trial's tree whose conflict markers are worth reading."""
-    found = {
-        path: None
+    """The files of the trial's tree that have conflict markers."""
+    return [
+        path
         for path, remarks in _remarks_by_path(trial).items()
         if any("contents" in remark.word for remark in remarks)
         and _kind(trial, path, remarks) in {"hunk_conflict", "rename"}
-    }
-    return list(found)
+    ]
 
 
 def conflicts_of(
     trial: MergeTrial, ours: MergeSide, theirs: MergeSide, texts: FileTexts
 ) -> list[PathConflict]:
-    """One for each path. `texts` are the files that `with_hunks` named, as the tree has them."""
+    """One conflict per path. `texts` are the files named by `files_with_hunks`, from the tree."""
     tasks = tuple(dict.fromkeys((*ours.tasks, *theirs.tasks)))
     return [
         PathConflict(
@@ -203,7 +203,7 @@ def conflicts_of(
 
 
 def hunks_of(text: bytes, ours: MergeSide, theirs: MergeSide) -> Iterator[str]:
-    """What lies between conflict markers, cut to a bound, with the sides' names."""
+    """The conflict hunks, shortened, with the sides' names."""
     label = b"|".join(re.escape(each.encode()) for each in (ours.commit, TEXT_MERGE_LABEL))
     opens = re.compile(rb"(<{7,}) (?:" + label + rb")(?::.*)?\r?")
     lines = iter(text.split(b"\n"))
@@ -246,7 +246,7 @@ def _shorten(side: list[str]) -> list[str]:
 
 
 def _own_name(path: bytes, ours: MergeSide, theirs: MergeSide) -> bytes:
-    """Without what git appends to set a file beside a folder of its name."""
+    """The path without the suffix that git adds where a file meets a folder of its name."""
     name, mark, commit = path.rpartition(b"~")
     return (
         name if mark and commit.decode(errors="replace") in {ours.commit, theirs.commit} else path
@@ -258,7 +258,7 @@ def _remarks_by_path(trial: MergeTrial) -> dict[bytes, list[MergeRemark]]:
     for remark in trial.remarks:
         if remark.word.startswith(CONFLICT):
             found.setdefault(remark.paths[0], []).append(remark)
-    if not trial.clean and not found:  # a git that says nothing of it still lists the files
+    if not trial.clean and not found:  # some versions of git give no remark, but list the files
         found = {stage.path: [] for stage in trial.stages}
     return found
 
@@ -280,27 +280,16 @@ def _kind_of_word(word: str) -> ConflictKind:
 
 
 def _detail(remarks: list[MergeRemark], ours: MergeSide, theirs: MergeSide) -> str:
-    said = dict.fromkeys(readable_path(remark.text).strip() for remark in remarks)
-    text = " ".join(said)
+    text = " ".join(dict.fromkeys(readable_path(remark.text).strip() for remark in remarks))
     for side in (ours, theirs):
         text = text.replace(side.commit, side.name)
     return text if len(text) <= MAX_DETAIL_CHARS else f"{text[:MAX_DETAIL_CHARS]}…"
 
 
-MAX_FILES: Final = 20
-STEPS_BY_KIND: Final[Mapping[ConflictKind, str]] = {
-    "hunk_conflict": "edit it so that both changes are in it, without markers; then `git add -- {path}`",
-    "delete_modify": "`git rm -- {path}` to let it go, or edit and `git add -- {path}` to keep it",
-    "rename": "decide for one name: `git add -- NAME` for what stays, `git rm -- {path}` for what goes",
-    "binary": "`git checkout --ours -- {path}` (merged) or `--theirs` ({task}); then `git add -- {path}`",
-    "mode": "`git checkout --ours -- {path}` (merged) or `--theirs` ({task}); then `git add -- {path}`",
-}
-
-
 def merge_instructions(
     piece: WorkPiece, branch: str, merged: str, founds: Sequence[PathConflict]
 ) -> str:
-    """Commands for a checkout of the repository, and for each file what is to be decided."""
+    """The commands to merge a piece by hand, with the decision to make for each file."""
     rivals = dict.fromkeys(
         task for found in founds for task in found.conflict.tasks if task != piece.task
     )
@@ -308,7 +297,7 @@ def merge_instructions(
     what = branch or piece.commit
     files = "file" if len(founds) == 1 else "files"
     lines = [
-        f"Task {piece.task!r} is not merged: it collides{against} in {len(founds)} {files}.",
+        f"Task {piece.task!r} is not merged: it conflicts{against} in {len(founds)} {files}.",
         "In any checkout of the repository:",
         f"  git worktree add --detach ../solve-{piece.commit[:12]} {merged}",
         f"  cd ../solve-{piece.commit[:12]}",
@@ -323,6 +312,6 @@ def merge_instructions(
 
 def _file_instructions(piece: WorkPiece, found: PathConflict) -> str:
     path = shell_quoted(found.path)
-    told = STEPS_BY_KIND.get(found.conflict.kind, STEPS_BY_KIND["hunk_conflict"])
-    detail = found.conflict.detail.replace("\n", "\\n")  # of a name; each file has one line
-    return f"{path}: {detail} -> {told.format(path=path, task=piece.task)}"
+    steps = STEPS_BY_KIND.get(found.conflict.kind, STEPS_BY_KIND["hunk_conflict"])
+    detail = found.conflict.detail.replace("\n", "\\n")  # one line per file
+    return f"{path}: {detail} -> {steps.format(path=path, task=piece.task)}"

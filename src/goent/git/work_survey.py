@@ -1,7 +1,7 @@
-"""Tries all pairs of pieces that can meet, and tells where they overlap or conflict.
+"""Merges all pairs of pieces that may conflict, and reports their overlaps and conflicts.
 
-`git merge` reads those of the checkout. A trial has no checkout, and git would read none: so just
-these files are laid out for it, as far as they speak of the files that are merged.
+`git merge` reads `.gitattributes` from the checkout. A trial merge has no checkout, so the attribute
+files that apply to the merged files are written to its scratch area first.
 """
 
 import os
@@ -18,7 +18,6 @@ from goent.git.git_command import Git, read_objects, readable_path
 from goent.git.lineage import ChangedFiles, Lineage, PiecePair, read_lineage
 from goent.git.scratch_space import ScratchArea
 from goent.git.trial_merge import (
-    FileTexts,
     MergeSide,
     MergeTrial,
     PathConflict,
@@ -28,10 +27,11 @@ from goent.git.trial_merge import (
 )
 
 ATTRIBUTES_FILE: Final = b".gitattributes"
+MAX_PAIRS: Final = 6  # pairs that an overlap lists
 
 
 async def lay_out_attributes(git: Git, commit: str, paths: Iterable[bytes], folder: Path) -> None:
-    """Write the commit's attributes for these paths below the folder, where they belong."""
+    """Write the commit's attribute files for these paths below the folder."""
     wanted = sorted({above + ATTRIBUTES_FILE for path in paths for above in _folders_above(path)})
     names = [commit.encode() + b":" + path for path in wanted]
     for path, content in zip(wanted, await read_objects(git, names), strict=True):
@@ -52,11 +52,8 @@ def _write(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
 
-MAX_PAIRS: Final = 6  # that an overlap names
-
-
 class Survey:
-    """What came of the trials. `met` are the pairs that were tried, `collisions` what they found."""
+    """The results of the trials. `met` are the tried pairs, `collisions` their conflicts."""
 
     def __init__(
         self, lineage: Lineage, trials: Mapping[PiecePair, Sequence[PathConflict]]
@@ -70,7 +67,7 @@ class Survey:
         }
 
     def conflicts(self) -> tuple[Conflict, ...]:
-        """Overlaps first, by file; then what collides, by file and pair."""
+        """Overlaps first, by file; then conflicts, by file and pair."""
         collisions = [
             (found.conflict.path, meeting, found)
             for meeting, founds in self.collisions.items()
@@ -111,9 +108,9 @@ class Survey:
 async def survey_pieces(
     git: Git, base: str, pieces: Sequence[WorkPiece], place: ScratchArea
 ) -> Survey:
-    """Raises a `RequestError` if there is no such commit, or they have no history in common.
+    """Try all pairs. Raises a `RequestError` for missing commits or unrelated histories.
 
-    The place has the base's attributes then: whatever else is tried there is tried by them.
+    The base's attribute files stay in the scratch area, for later merges there.
     """
     lineage = await read_lineage(git, base, pieces)
     close = [meeting for meeting in lineage.meetings() if lineage.may_conflict(meeting)]
@@ -129,7 +126,7 @@ async def survey_pieces(
 
 
 class Clash(Value, frozen=True, kw_only=True):
-    """A trial, and whose sides they were."""
+    """A trial merge, with its sides."""
 
     trial: MergeTrial
     ours: MergeSide
@@ -143,7 +140,7 @@ def piece_side(piece: WorkPiece) -> MergeSide:
 async def read_conflicts(
     git: Git, clashes: Sequence[Clash], env: Mapping[str, str]
 ) -> list[list[PathConflict]]:
-    """Their conflicts, with hunks. Those that are clean have none."""
+    """The conflicts of each trial, with hunks."""
     wanted = [
         (number, path)
         for number, clash in enumerate(clashes)
@@ -154,17 +151,14 @@ async def read_conflicts(
     names = [clashes[n].trial.tree.encode() + b":" + path for n, path in wanted]
     for (number, path), text in zip(wanted, await read_objects(git, names, env), strict=True):
         texts[number][path] = text
-    return [_conflicts_in(clash, each) for clash, each in zip(clashes, texts, strict=True)]
-
-
-def _conflicts_in(clash: Clash, texts: FileTexts) -> list[PathConflict]:
-    if clash.trial.clean:
-        return []
-    return conflicts_of(clash.trial, clash.ours, clash.theirs, texts)
+    return [
+        [] if each.trial.clean else conflicts_of(each.trial, each.ours, each.theirs, files)
+        for each, files in zip(clashes, texts, strict=True)
+    ]
 
 
 def _with_moves(found: PathConflict, ours: ChangedFiles, theirs: ChangedFiles) -> PathConflict:
-    """To git a file moved to where the other made one is two new files; that one moved says more."""
+    """Report a move onto the other side's new file as a rename, where git sees two new files."""
     moved = found.path in ours.moved_here or found.path in theirs.moved_here
     if found.conflict.kind != "hunk_conflict" or not moved:
         return found

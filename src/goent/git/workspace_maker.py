@@ -1,13 +1,10 @@
-"""Makes a worker's workspace, a worktree or a copy, whole or not at all.
+"""Makes a worker's workspace, a worktree or a copy, completely or not at all.
 
-They are copied, never linked: whatever the worker does to them, the user's own stay as they are.
-
-Each becomes a worktree as well, of the repository that the user's own checkout of the submodule has,
-on a branch of the same name. One that the user has not checked out stays empty, as it is there.
-
-The copy is a worktree of a private repository, one for each folder that is copied; its first commit
-is the folder as it was. So work is kept, compared and merged as everywhere else, and the folder
-itself never has anything to do with git.
+Carried files are copied, never linked, so that the worker cannot change the user's own. Submodules
+become worktrees too, of the repository of the user's checkout, on a branch of the same name; one that
+the user has not checked out stays empty. A copy is a worktree of a private repository, one per copied
+folder, whose first commit is the folder as it was: so work is kept, compared and merged as everywhere
+else, and the folder itself needs no git.
 """
 
 import errno
@@ -43,9 +40,26 @@ from goent.git.workspace_records import (
 from goent.git.workspace_work import install_index
 from goent.git.worktrees import remove_tree
 
+COPY_REPOSITORIES: Final = "copied"
+EMPTY_COMMIT: Final = "refs/go-ent/nothing"  # a commit without files, for new worktrees
+FICLONE: Final = 0x40049409  # Linux: share two files' blocks until one is written
+# The same files make the same commit, in every worker's copy.
+FIXED_IDENTITY: Final = {
+    "GIT_AUTHOR_DATE": "@0 +0000",
+    "GIT_COMMITTER_DATE": "@0 +0000",
+    "GIT_AUTHOR_NAME": "go-ent",
+    "GIT_COMMITTER_NAME": "go-ent",
+    "GIT_AUTHOR_EMAIL": "go-ent@localhost",
+    "GIT_COMMITTER_EMAIL": "go-ent@localhost",
+}
+FIRST_MESSAGE: Final = "The folder as it was"
+UNDO_TIMEOUT_S = 30.0  # seconds to remove an unfinished workspace
+SUBMODULE_WARNING = "uncommitted changes inside submodules are not included: commit them there"
+UNCOMMITTED_MESSAGE = "The uncommitted changes that workers start with"
+
 
 def check_carry(carry: Sequence[str], found: Checkout) -> None:
-    """Raise for what is not there, or not in the checkout."""
+    """Raise for carried files that are missing, or not in the checkout."""
     if carry and found.bare:
         raise RequestError(
             f"carry {carry[0]!r}: the bare repository {str(found.top)!r} has no untracked files"
@@ -54,7 +68,7 @@ def check_carry(carry: Sequence[str], found: Checkout) -> None:
 
 
 def check_carry_paths(carry: Sequence[str], top: Path) -> None:
-    """Raise for what is not in the folder."""
+    """Raise for carried files that are missing, or not in the folder."""
     for name in carry:
         path = top / name
         parts = Path(name).parts
@@ -65,7 +79,9 @@ def check_carry_paths(carry: Sequence[str], top: Path) -> None:
         if not _exists(path):
             raise RequestError(f"carry {name!r} does not exist in {str(top)!r}")
         if not path.resolve().is_relative_to(top):
-            raise RequestError(f"carry {name!r} leads out of {str(top)!r}: only what is in it goes")
+            raise RequestError(
+                f"carry {name!r} leads out of {str(top)!r}: only files inside can be carried"
+            )
 
 
 def _exists(path: Path) -> bool:
@@ -76,11 +92,11 @@ def _exists(path: Path) -> bool:
 
 
 def copy_carried(carry: Sequence[str], origin: Path, top: Path) -> tuple[str, ...]:
-    """Copy them; returns those that were not there already, as part of the commit."""
+    """Copy carried files; returns those that are not part of the commit."""
     new = [name for name in carry if not (top / name).exists()]
     for name in new:
         source, target = origin / name, top / name
-        if not target.parent.resolve().is_relative_to(top):  # by a link that is committed
+        if not target.parent.resolve().is_relative_to(top):  # by a committed link
             raise RequestError(f"carry {name!r} leads out of the workspace {str(top)!r}")
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
@@ -93,15 +109,15 @@ def copy_carried(carry: Sequence[str], origin: Path, top: Path) -> tuple[str, ..
 async def make_submodules(
     git: Git, record: WorkspaceRecord, registering: anyio.Lock
 ) -> AsyncGenerator[WorkspaceRecord | str]:
-    """Make them, outer ones first: a record of each, or why one stays empty."""
+    """Make the submodules, outer ones first: yields a record of each, or why it stays empty."""
     origin, top = Path(record.workspace.origin), Path(record.workspace.path)
     for name, commit in await _submodule_commits(git.at(top), top):
         if not is_folder_of_its_own(origin / name):
-            continue  # the user does not have it either
+            continue  # not checked out by the user
         try:
             made = await _make_submodule(git.at(origin / name), record, name, commit, registering)
         except GoentError as error:
-            make_folder(top / name)  # else it would be missed, as if the worker had removed it
+            make_folder(top / name)  # else it would count as removed by the worker
             yield f"the submodule {name!r} stays empty: {error}"
             continue
         yield made
@@ -147,33 +163,18 @@ def has_submodules(top: Path) -> bool:
 
 
 def is_folder_of_its_own(submodule: Path) -> bool:
-    """Checked out by the user: else git would take it for a part of what is around it."""
+    """Whether the user has checked it out; if not, git sees only the repository around it."""
     return (submodule / ".git").exists()
 
 
-COPY_REPOSITORIES: Final = "copied"
-EMPTY_COMMIT: Final = "refs/go-ent/nothing"  # a commit without files, for a worktree to begin with
-FICLONE: Final = 0x40049409  # Linux: let two files share their blocks until one is written
-# The same files make the same commit, whichever worker's copy it is.
-FIXED_IDENTITY: Final = {
-    "GIT_AUTHOR_DATE": "@0 +0000",
-    "GIT_COMMITTER_DATE": "@0 +0000",
-    "GIT_AUTHOR_NAME": "go-ent",
-    "GIT_COMMITTER_NAME": "go-ent",
-    "GIT_AUTHOR_EMAIL": "go-ent@localhost",
-    "GIT_COMMITTER_EMAIL": "go-ent@localhost",
-}
-FIRST_MESSAGE: Final = "The folder as it was"
-
-
 def repository_for(root: Path, origin: Path) -> Path:
-    """The folder's own private one."""
+    """The private repository for copies of a folder."""
     digest = hashlib.sha256(os.fsencode(origin)).hexdigest()[:16]
     return root / COPY_REPOSITORIES / f"{digest}.git"
 
 
 async def make_repository(git: Git, root: Path, repository: Path) -> None:
-    """If it is not there yet."""
+    """Make the private repository, unless it exists."""
     if is_repository(repository):
         return
     make_private(repository.parent, root)
@@ -186,12 +187,12 @@ async def make_repository(git: Git, root: Path, repository: Path) -> None:
         tree = (await new.run_checked("mktree", env=env)).text
         nothing = await commit_tree(new, tree, "", "Nothing", env)
         await new.run_checked("update-ref", EMPTY_COMMIT, nothing, env=env)
-        with suppress(OSError):  # somebody else was faster: theirs is as good
+        with suppress(OSError):  # made by another process meanwhile
             os.rename(folder, repository)  # noqa: PTH104 (whole or not at all)
 
 
 async def drop_repository(git: Git, repository: Path) -> None:
-    """Once no branch is left in it."""
+    """Remove the private repository once it has no branches."""
     if not is_repository(repository):
         return
     branches = await git.run("for-each-ref", "refs/heads", env={"GIT_DIR": str(repository)})
@@ -206,13 +207,13 @@ def is_repository(path: Path) -> bool:
 def check_origin(origin: Path, root: Path) -> None:
     if root.resolve().is_relative_to(origin):
         raise RequestError(
-            f"{str(origin)!r} cannot be copied: go-ent's own state is in it, at {str(root)!r}. "
-            "Choose a smaller folder, or isolation 'shared'"
+            f"{str(origin)!r} cannot be copied, because it contains go-ent's own state at {str(root)!r}: "
+            "choose a smaller folder, or isolation 'shared'"
         )
 
 
 async def begin_branch(folder: GitFolder, branch: str, without: Sequence[str]) -> str:
-    """Let the branch begin with the files as they are; returns that commit."""
+    """Commit the files as they are, as the branch's first commit; returns the commit."""
     env = {"GIT_DIR": str(folder.git_dir), **FIXED_IDENTITY}
     async with folder.snapshot(without=without) as snapshot:
         commit = await commit_tree(folder.git, snapshot.tree, EMPTY_COMMIT, FIRST_MESSAGE, env)
@@ -222,7 +223,7 @@ async def begin_branch(folder: GitFolder, branch: str, without: Sequence[str]) -
 
 
 async def reset_to(folder: GitFolder, start: str) -> str:
-    """Let the files be those of another commit; what git does not know stays."""
+    """Reset the files to another commit; untracked files stay."""
     git = folder.git.at(folder.top)
     answer = await git.run("rev-parse", "--verify", "--quiet", f"{start}^{{commit}}")
     if answer.exit:
@@ -232,13 +233,13 @@ async def reset_to(folder: GitFolder, start: str) -> str:
 
 
 async def copy_files(origin: Path, to: Path) -> None:
-    """All files and links; no sockets, pipes and devices, and nothing of git's own."""
+    """Copy files and links, but no sockets, pipes, devices or git directories."""
     try:
         await anyio.to_thread.run_sync(_copy_folder, os.fsencode(origin), os.fsencode(to))
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise EnvironmentTrouble(
-                f"no room for a copy of {str(origin)!r}: {error}. Make room; `go-ent gc` lists "
+                f"no space for a copy of {str(origin)!r}: {error}. Free some; `go-ent gc` lists "
                 "workspaces"
             ) from None
         raise RequestError(f"{str(origin)!r} cannot be copied: {error}") from None
@@ -265,18 +266,13 @@ def _copy_file(origin: bytes, to: bytes) -> None:
     with open(origin, "rb") as source, open(to, "wb") as target:  # noqa: PTH123 (bytes)
         try:
             fcntl.ioctl(target.fileno(), FICLONE, source.fileno())
-        except OSError:  # another file system, or one that cannot
+        except OSError:  # another file system, or not supported
             shutil.copyfileobj(source, target, 2**20)
     shutil.copystat(origin, to)
 
 
-UNDO_TIMEOUT_S = 30.0  # seconds to clear away what could not be finished
-SUBMODULE_WARNING = "uncommitted changes inside submodules do not go along: commit them there"
-UNCOMMITTED_MESSAGE = "The uncommitted changes that workers start with"
-
-
 class WorkspaceMaker:
-    """Makes workspaces below the root. Who holds `registering` changes what git knows of them."""
+    """Makes workspaces below the root. `registering` serializes changes to git's worktree list."""
 
     def __init__(self, root: Path, registering: anyio.Lock) -> None:
         self._root = root
@@ -310,7 +306,7 @@ class WorkspaceMaker:
             async with self._registering:
                 git_dir = await worktrees.add_worktree(git, path, branch, base)
             await worktrees.fill_worktree(git, path)
-            make_folder(Path(workspace.cwd))  # it may be untracked
+            make_folder(Path(workspace.cwd))  # it may be untracked in the commit
             carried = await anyio.to_thread.run_sync(copy_carried, order.carry, found.top, path)
             record = replace(record, git_dir=str(git_dir), carried=carried)
             workspace_records.write_record(record)
@@ -362,7 +358,7 @@ class WorkspaceMaker:
         return workspace
 
     async def copy_origin(self, git: Git) -> tuple[Path, Path]:
-        """What is copied, and where in it the worker works: a checkout goes whole."""
+        """The folder to copy (a checkout as a whole), and where in it the worker works."""
         try:
             found = await find_checkout(git)
         except NoRepository:
@@ -370,7 +366,7 @@ class WorkspaceMaker:
         else:
             if found.bare:
                 raise RequestError(
-                    f"{str(found.top)!r} is a bare repository, where there is nothing to copy: "
+                    f"{str(found.top)!r} is a bare repository, which has no files to copy: "
                     "use isolation 'worktree'"
                 )
             origin, inside = found.top, found.inside
@@ -379,14 +375,12 @@ class WorkspaceMaker:
 
     @asynccontextmanager
     async def _rollback_on_error(self, git: Git, record: WorkspaceRecord) -> AsyncGenerator[None]:
-        """Whatever goes wrong, nothing half-made stays."""
+        """Remove the unfinished workspace if anything fails."""
         path = Path(record.workspace.path)
         check_free(path)
         try:
             make_private(path.parent, self._root)
-            workspace_records.write_record(
-                record
-            )  # first: whoever finds it knows what it would have become
+            workspace_records.write_record(record)  # first, so that a later cleanup finds it
             yield
         except BaseException as error:
             with anyio.move_on_after(UNDO_TIMEOUT_S, shield=True), suppress(GoentError, OSError):
@@ -411,7 +405,7 @@ class WorkspaceMaker:
 async def find_base(
     git: Git, found: Checkout, *, uncommitted: bool, without: Sequence[str] = ()
 ) -> str:
-    """The commit to begin with. Raises if there is none."""
+    """The commit to start from. Raises if there is none."""
     if uncommitted and found.bare:
         raise RequestError(
             f"{str(found.top)!r} is a bare repository and has no uncommitted changes: "
@@ -437,9 +431,9 @@ async def _is_tracked(folder: GitFolder, name: str) -> bool:
 
 
 async def remove_workspace(git: Git, record: WorkspaceRecord, *, branches: bool = True) -> None:
-    """The folder, git's records of it and of its submodules, and their branches."""
+    """Remove the folder, its worktrees and submodules, and their branches."""
     for each in (record, *record.inner):
-        if not is_own_folder(each.workspace.repository):  # then there is nothing but the folder
+        if not is_own_folder(each.workspace.repository):  # only the folder is left
             await anyio.to_thread.run_sync(worktrees.remove_tree, Path(each.workspace.path))
             continue
         own = git.at(Path(each.workspace.repository))

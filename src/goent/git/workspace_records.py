@@ -16,8 +16,9 @@ from goent.domain.workspace import WORKSPACE_FOLDERS, Workspace, WorkspaceKind
 
 PRIVATE: Final = 0o700
 SOLO_GROUP: Final = "solo"  # the group of workers that are in no swarm
-MERGED_BRANCH: Final = "merged"  # in a group's branches: what was joined
+MERGED_BRANCH: Final = "merged"  # the name of a group's merged work
 SAFE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
+RECORD_SUFFIX = ".json"
 
 
 def worker_branch(group: str, worker: str) -> str:
@@ -37,7 +38,7 @@ def workspace_folder(root: Path, kind: WorkspaceKind, group: str, worker: str) -
 
 
 def make_private(folder: Path, root: Path) -> None:
-    """The folder and what is above it, up to the root, for the user alone."""
+    """Make the folder and its parents up to the root, private to the user."""
     missing = [each for each in (folder, *folder.parents) if each.is_relative_to(root)]
     for each in reversed(missing):
         each.mkdir(PRIVATE, parents=True, exist_ok=True)
@@ -53,17 +54,15 @@ def check_free(path: Path) -> None:
 
 
 def is_own_folder(path: str) -> bool:
-    """One of its own: not a link to somewhere else."""
+    """Whether it is a real folder, not a link."""
     return Path(path).is_dir() and not Path(path).is_symlink()
 
 
-RECORD_SUFFIX = ".json"
-
-
 class WorkspaceRecord(Value, frozen=True, kw_only=True):
-    """`git_dir` is the workspace's own, `carried` what was put into it and is never committed.
+    """Describes a workspace on disk. `carried` are copied files that are never committed.
 
-    `inner` are its submodules, outer ones first. Before it is `ready`, nobody has worked there.
+    `git_dir` is the workspace's own, `inner` are its submodules, outer ones first. Until it is
+    `ready`, nobody has worked there.
     """
 
     worker: str
@@ -80,7 +79,7 @@ def record_path(workspace_path: Path) -> Path:
 
 
 def write_record(record: WorkspaceRecord) -> None:
-    """Whole or not at all."""
+    """Write the record atomically."""
     path = record_path(Path(record.workspace.path))
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".new-")
     try:
@@ -93,7 +92,7 @@ def write_record(record: WorkspaceRecord) -> None:
 
 
 def read_record(workspace_path: Path) -> WorkspaceRecord | None:
-    """None if there is none, or none that can be read."""
+    """None if it is missing or unreadable."""
     with suppress(OSError, msgspec.DecodeError):
         return msgspec.json.decode(record_path(workspace_path).read_bytes(), type=WorkspaceRecord)
     return None

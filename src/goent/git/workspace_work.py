@@ -20,16 +20,20 @@ from goent.git.git_command import Git, readable_path
 from goent.git.tree_snapshot import SUBMODULE_MODE, GitFolder, TreeSnapshot, commit_tree
 from goent.git.workspace_records import MERGED_BRANCH, WorkspaceRecord, is_own_folder
 
+MAX_WARNING_CHARS = 300  # of git's message in a warning
+MAX_FILES = 2000  # that are listed in the journal
+WorkspaceState = Literal["unmerged", "merged", "clean", "broken"]
+
 
 class CommitChanges(Value, frozen=True, kw_only=True):
-    """`inner` are repositories that are new inside: of them git keeps a commit's name, and no file."""
+    """`inner` are new repositories inside, of which git keeps only the commit id."""
 
     files: tuple[FileChange, ...] = ()
     inner: tuple[str, ...] = ()
 
 
 async def read_commit_changes(git: Git, repository: Path, base: str, commit: str) -> CommitChanges:
-    """A renamed file is one change, `old => new`; of a binary one no lines are counted."""
+    """The changed files. A renamed one is a single change, `old => new`; binary ones have no lines."""
     if base == commit:
         return CommitChanges()
     answer = await git.run_checked(
@@ -41,7 +45,7 @@ async def read_commit_changes(git: Git, repository: Path, base: str, commit: str
 
 
 def parse_raw_diff(output: bytes) -> CommitChanges:
-    """Of `diff-tree -z --raw --numstat`: first what happened to each file, then the lines."""
+    """Parse `diff-tree -z --raw --numstat`: first the raw entries, then the line counts."""
     fields = iter(output.split(b"\0"))
     files: list[FileChange] = []
     inner: list[str] = []
@@ -56,7 +60,7 @@ def parse_raw_diff(output: bytes) -> CommitChanges:
 
 
 def _inner_repository(field: bytes, rest: Iterator[bytes]) -> bytes | None:
-    """The path, if it is a repository that was none before."""
+    """The path, if the entry is a new repository."""
     old, new, _, _, status = field[1:].split(b" ")
     path = next(rest)
     if status[:1] in (b"R", b"C"):
@@ -66,11 +70,8 @@ def _inner_repository(field: bytes, rest: Iterator[bytes]) -> bytes | None:
 
 def _file_change(field: bytes, rest: Iterator[bytes]) -> FileChange:
     added, removed, path = field.split(b"\t", 2)
-    name = (
-        readable_path(path)
-        if path
-        else f"{readable_path(next(rest))} => {readable_path(next(rest))}"
-    )
+    names = [path] if path else [next(rest), next(rest)]
+    name = " => ".join(map(readable_path, names))
     return FileChange(path=name, added=_count(added), removed=_count(removed))
 
 
@@ -78,12 +79,8 @@ def _count(digits: bytes) -> int | None:
     return None if digits == b"-" else int(digits)
 
 
-MAX_WARNING_CHARS = 300  # characters of git's own words in a warning
-MAX_FILES = 2000  # that a journal and its readers have to carry
-
-
 class BranchTip(Value, frozen=True, kw_only=True):
-    """Where a branch is; `here` if it is what the workspace has checked out."""
+    """The tip of a branch, and whether the workspace has it checked out."""
 
     commit: str
     tree: str
@@ -96,8 +93,8 @@ def git_folder_of(git: Git, record: WorkspaceRecord) -> GitFolder:
     top = Path(workspace.path)
     if not is_own_folder(workspace.path):
         raise WorkspaceLost(
-            f"the workspace {str(top)!r} is gone, and with it what was not yet on its branch "
-            f"{workspace.branch!r}: somebody removed it. Spawn another worker for the task"
+            f"the workspace {str(top)!r} was removed, together with any work that was not yet on its "
+            f"branch {workspace.branch!r}: spawn another worker for the task"
         )
     own = Path(record.git_dir or workspace.repository)
     known = (own / "HEAD").exists()
@@ -107,7 +104,7 @@ def git_folder_of(git: Git, record: WorkspaceRecord) -> GitFolder:
 
 
 async def keep_work(git: Git, record: WorkspaceRecord, message: str) -> Work:
-    """Commit all that is new, if anything is, and say how it differs from the base."""
+    """Commit all changes, if there are any, and return the difference from the base."""
     inside = [await _keep_one(git, inner, message) for inner in _present_submodules(record)]
     outer = await _keep_one(git, record, message)
     top = Path(record.workspace.path)
@@ -124,7 +121,7 @@ async def keep_work(git: Git, record: WorkspaceRecord, message: str) -> Work:
 
 
 def _present_submodules(record: WorkspaceRecord) -> Sequence[WorkspaceRecord]:
-    """Its submodules, inner ones first: an outer one names the commit of an inner one."""
+    """Its submodules, inner ones first: an outer one refers to an inner one's commit."""
     return [each for each in reversed(record.inner) if is_own_folder(each.workspace.path)]
 
 
@@ -146,7 +143,7 @@ async def _commit_snapshot(
     folder: GitFolder, workspace: Workspace, snapshot: TreeSnapshot, message: str
 ) -> str:
     commit = workspace.base
-    with anyio.CancelScope(shield=True):  # a git that is ended here would leave its lock behind
+    with anyio.CancelScope(shield=True):  # a killed git would leave its lock behind
         tip = await tip_of(folder, workspace)
         commit = await _commit_tree(folder, workspace, tip, snapshot.tree, message)
         if tip and tip.is_checked_out and tip.commit != commit:
@@ -188,7 +185,7 @@ async def _commit_tree(
 
 
 async def _grew_from(git: Git, workspace: Workspace, commit: str) -> bool:
-    """Whether the branch still goes on from the base: a worker may have moved it elsewhere."""
+    """Whether the branch still descends from the base: a worker may have moved it."""
     if commit == workspace.base:
         return True
     answer = await git.run(
@@ -199,9 +196,9 @@ async def _grew_from(git: Git, workspace: Workspace, commit: str) -> bool:
 
 
 def install_index(index: Path, git_dir: Path) -> None:
-    """Else the worker's own `git status` would say that it has undone what was just committed."""
+    """Update the worker's index; otherwise its `git status` would show the commit as undone."""
     lock = git_dir / "index.lock"
-    with suppress(OSError):  # a git of the worker's is at it: then that one is right
+    with suppress(OSError):  # the worker's own git is writing it, and wins
         os.close(os.open(lock, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         try:
             shutil.copy2(index, lock)
@@ -213,21 +210,18 @@ def install_index(index: Path, git_dir: Path) -> None:
 def _left_out_warnings(snapshot: TreeSnapshot) -> tuple[str, ...]:
     if not snapshot.left_out:
         return ()
-    return (f"not all files could be kept: {snapshot.left_out[-MAX_WARNING_CHARS:]}",)
+    return (f"not all files could be committed: {snapshot.left_out[-MAX_WARNING_CHARS:]}",)
 
 
 def _inner_warning(path: str) -> str:
     return (
-        f"{path!r} is a git repository of its own: what is in it is not kept on the branch, "
-        "only in the workspace's folder"
+        f"{path!r} is a git repository of its own: its files are not on the branch, only in the "
+        "workspace's folder"
     )
 
 
-WorkspaceState = Literal["unmerged", "merged", "clean", "broken"]
-
-
 class WorkspaceVerdict(Value, frozen=True, kw_only=True):
-    """`commit` is where the branch is; `spent` that nothing is lost if all of it goes."""
+    """`commit` is where the branch is; `is_disposable` means nothing is lost if all of it is removed."""
 
     state: WorkspaceState
     commit: str = ""
@@ -235,8 +229,8 @@ class WorkspaceVerdict(Value, frozen=True, kw_only=True):
 
 
 async def judge_workspace(git: Git, record: WorkspaceRecord) -> WorkspaceVerdict:
-    """By its files as they are now, and by what its branch has that no other has."""
-    if not record.ready:  # whoever made it was ended in the middle
+    """Judge by its current files, and by commits that are only on its branch."""
+    if not record.ready:  # its making was interrupted
         return WorkspaceVerdict(state="clean", is_disposable=True)
     verdict = await _judge_one(git, record)
     for inner in record.inner:
@@ -261,7 +255,7 @@ async def _judge_one(git: Git, record: WorkspaceRecord) -> WorkspaceVerdict:
     except WorkspaceLost:
         gone = not commit or empty or joined
         return WorkspaceVerdict(state="broken", commit=commit, is_disposable=gone)
-    if not commit:  # the repository is gone, or the branch: who knows what the files are worth
+    if not commit:  # the repository or the branch is gone, so its files cannot be judged
         return WorkspaceVerdict(state="broken")
     async with folder.snapshot(otherwise=workspace.base, without=record.carried) as snapshot:
         as_on_branch = snapshot.tree == at_tip and not snapshot.left_out
@@ -276,7 +270,7 @@ async def _judge_one(git: Git, record: WorkspaceRecord) -> WorkspaceVerdict:
 
 
 async def _is_merged(git: Git, record: WorkspaceRecord, commit: str) -> bool:
-    """Into what the user has checked out, or into the branch that joins its group's work."""
+    """Whether it is merged into the user's checkout, or into its group's merged branch."""
     workspace = record.workspace
     repository = {"GIT_DIR": workspace.repository}
     joined = f"refs/heads/go-ent/{record.group}/{MERGED_BRANCH}"

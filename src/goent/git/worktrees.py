@@ -12,42 +12,40 @@ import anyio
 from goent.domain.errors import RequestError
 from goent.git.git_command import HALF_MADE_WORKTREE, PAUSE_S, TRIES, Git, GitAnswer, GitFailed
 
-FILL_TIMEOUT_S = 600.0  # seconds in which all files are written
-# What another git does to this one, for a moment: it holds a lock, or its worktree is half made.
+FILL_TIMEOUT_S = 600.0  # seconds to write all files
+# For a moment, another git holds a lock or has a half-made worktree.
 TEMPORARY_FAILURE = re.compile(rf"\.lock': File exists|{HALF_MADE_WORKTREE.pattern}")
 UNKNOWN_WORKTREE = "is not a working tree"
 BRANCH_EXISTS = "already exists"
 
 
 class BranchTaken(RequestError):
-    """There is a branch of that name, and it is not ours."""
+    """Another branch of that name exists."""
 
 
 async def add_worktree(git: Git, path: Path, branch: str, base: str) -> Path:
-    """Let git know of it; returns its own git directory. No file is in it yet."""
+    """Register an empty worktree; returns its git directory."""
     adding = ("worktree", "add", "--quiet", "--no-checkout")
     first = await git.run(*adding, "-b", branch, str(path), base)
     if BRANCH_EXISTS in first.errors:
-        raise BranchTaken(
-            f"{git.failure(first, *adding, branch)}. Rename or delete what is in the way"
-        )
+        raise BranchTaken(f"{git.failure(first, *adding, branch)}. Rename or delete it")
     if first.exit:
         _check_fleeting(git, first, *adding, branch)
         await anyio.sleep(PAUSE_S)
-        # The branch may be there now, and is ours: somebody else's would have been in the way.
+        # If the branch exists now, the first attempt made it.
         await run_retrying(git, *adding, "-B", branch, str(path), base)
     said = await anyio.to_thread.run_sync((path / ".git").read_bytes)
     return Path(os.fsdecode(said.removeprefix(b"gitdir: ").removesuffix(b"\n")))
 
 
 async def fill_worktree(git: Git, path: Path) -> None:
-    """The files of its commit: as many as are wanted there, if the checkout is sparse."""
+    """Check out the files of its commit; fewer, if the checkout is sparse."""
     resetting = ("reset", "--quiet", "--hard", "--no-recurse-submodules")
     await git.at(path).run_checked(*resetting, timeout=FILL_TIMEOUT_S)
 
 
 async def run_retrying(git: Git, *arguments: str) -> None:
-    """Again, if another git holds a lock; an end comes anyway."""
+    """Run git, and retry a limited number of times while another git holds a lock."""
     for attempt in range(1, TRIES):
         answer = await git.run(*arguments)
         if not answer.exit:
@@ -63,9 +61,9 @@ def _check_fleeting(git: Git, answer: GitAnswer, *arguments: str) -> None:
 
 
 async def remove_worktree(git: Git, path: Path) -> None:
-    """The folder with all that is in it, and git's record of it. No other worktree is touched."""
+    """Remove the folder and git's record of it."""
     await anyio.to_thread.run_sync(remove_tree, path)
-    # Twice: also one that was locked. It does not mind that the folder is gone.
+    # Twice, for a locked worktree. The folder may be gone already.
     try:
         await run_retrying(git, "worktree", "remove", "--force", "--force", str(path))
     except GitFailed as error:
@@ -74,7 +72,7 @@ async def remove_worktree(git: Git, path: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Also folders that their maker wrote-protected."""
+    """Remove a folder, even with write-protected folders in it."""
     if path.is_symlink():
         path.unlink()
     if not path.exists():
@@ -88,6 +86,6 @@ def remove_tree(path: Path) -> None:
 
 
 async def delete_branch(git: Git, branch: str) -> None:
-    """Unless somebody has it checked out, or it is gone already."""
+    """Delete a branch, unless it is checked out or gone."""
     with suppress(GitFailed):
         await run_retrying(git, "branch", "--quiet", "-D", "--", branch)

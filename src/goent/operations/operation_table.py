@@ -1,14 +1,10 @@
-"""Lists everything a client can call by name: one table for MCP, the socket and the CLI.
-
-It takes hundreds of megabytes, so a client that only connects, or that works by other methods, starts
-none. A task that is routed to it starts it anyhow.
-"""
+"""Defines everything a client can call by name: one table for MCP, the socket and the CLI."""
 
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Final, TypeVar
 
 import anyio
 import msgspec
@@ -92,24 +88,33 @@ from goent.workers.worker_queries import OnProgress, WorkerQueries
 Q = TypeVar("Q", bound=OperationRequest)
 R = TypeVar("R", bound=Value)
 
+API_WAIT_S: Final = 60.0  # one model call: most have ended by then
+MESSAGE_NOT_PASSED: Final = (
+    "this agent takes no message with a rejection, so its model did not get yours. The worker stays "
+    "open: if the rejection ends its turn, the next worker_prompt includes the message; if not, "
+    "say it there"
+)
+RECENT_WORKERS: Final = 3  # of the project; the next task will probably run like these
+OPENCODE_METHOD: Final[Method] = "acp"
+
 
 async def _ignore_progress(_: Status, __: str) -> None: ...
 
 
 @dataclass(slots=True, kw_only=True)
 class Caller:
-    """A connection: who is asking, from where, and what it has been given already."""
+    """A connection: who asks, from which folder, and how much output it has read."""
 
     name: str
     cwd: Path
     cursors: dict[str, int] = field(default_factory=dict[str, int])
     on_progress: OnProgress = _ignore_progress
-    warnings: tuple[str, ...] = ()  # what each of its workers' spawning tells
+    warnings: tuple[str, ...] = ()  # added to the reply of every spawn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One thing that can be asked. `call` takes the arguments as parsed JSON."""
+    """One operation. `call` takes the arguments as parsed JSON."""
 
     name: str
     request: type[OperationRequest]
@@ -117,206 +122,86 @@ class Operation:
     call: Callable[[object, Caller], Awaitable[Value]]
 
 
-class OperationFactory(Protocol):
-    """Makes an operation of what answers it."""
-
-    def __call__(
-        self, name: str, request: type[Q], reply: type[R], run: Callable[[Q, Caller], Awaitable[R]]
-    ) -> Operation: ...
-
-
-class EvalOperations:
-    """They, bound to whoever runs evaluations for the project."""
-
-    def __init__(self, evaluations: Evaluations) -> None:
-        self._evaluations = evaluations
-
-    def table(self, make: OperationFactory) -> tuple[Operation, ...]:
-        return (
-            make("eval_run", EvalRunRequest, EvalStatus, self._run),
-            make("eval_status", EvalStatusRequest, EvalStatus, self._status),
-            make("eval_compare", EvalCompareRequest, EvalComparison, self._compare),
-        )
-
-    async def _run(self, request: EvalRunRequest, caller: Caller) -> EvalStatus:
-        return await self._evaluations.run(request, caller.cwd)
-
-    async def _status(self, request: EvalStatusRequest, caller: Caller) -> EvalStatus:
-        return await self._evaluations.status(request, caller.cwd)
-
-    async def _compare(self, request: EvalCompareRequest, caller: Caller) -> EvalComparison:
-        return await self._evaluations.compare(request, caller.cwd)
-
-
-class SwarmOperations:
-    """They, bound to one project's swarms."""
-
-    def __init__(self, swarms: SwarmManager, merger: SwarmMerger) -> None:
-        self._swarms = swarms
-        self._merger = merger
-
-    def table(self, make: OperationFactory) -> tuple[Operation, ...]:
-        return (
-            make("swarm_spawn", SwarmSpawnRequest, SwarmStatus, self._spawn),
-            make("swarm_status", SwarmRequest, SwarmStatus, self._status),
-            make("swarm_wait", SwarmWaitRequest, SwarmStatus, self._wait),
-            make("swarm_result", SwarmResultRequest, SwarmResult, self._result),
-            make("swarm_retry", SwarmRetryRequest, SwarmStatus, self._retry),
-            make("swarm_cancel", SwarmCancelRequest, SwarmStatus, self._cancel),
-            make("swarm_merge", SwarmMergeRequest, SwarmMergeReply, self._merge),
-        )
-
-    def listing(self, make: OperationFactory) -> Operation:
-        """For people: no model needs to know."""
-        return make("swarm_list", SwarmsRequest, SwarmList, self._list)
-
-    async def _spawn(self, request: SwarmSpawnRequest, caller: Caller) -> SwarmStatus:
-        swarm = await self._swarms.spawn(request, caller.cwd)
-        wait = SwarmWaitRequest(swarm_id=swarm, timeout_s=request.wait_s)
-        return await self._swarms.wait(wait, caller.on_progress)
-
-    async def _status(self, request: SwarmRequest, _: Caller) -> SwarmStatus:
-        return self._swarms.status(request.swarm_id)
-
-    async def _wait(self, request: SwarmWaitRequest, caller: Caller) -> SwarmStatus:
-        return await self._swarms.wait(request, caller.on_progress)
-
-    async def _result(self, request: SwarmResultRequest, _: Caller) -> SwarmResult:
-        return await self._swarms.result(request)
-
-    async def _retry(self, request: SwarmRetryRequest, _: Caller) -> SwarmStatus:
-        await self._swarms.retry(request)
-        return self._swarms.status(request.swarm_id)
-
-    async def _cancel(self, request: SwarmCancelRequest, caller: Caller) -> SwarmStatus:
-        await self._swarms.cancel(request, caller.name)
-        return self._swarms.status(request.swarm_id)
-
-    async def _merge(self, request: SwarmMergeRequest, _: Caller) -> SwarmMergeReply:
-        return await self._merger.merge(request)
-
-    async def _list(self, _: SwarmsRequest, __: Caller) -> SwarmList:
-        return self._swarms.list()
-
-
-RECENT_WORKERS = 3  # of the project's tasks: how they went is how the next one will probably go
-OPENCODE_METHOD: Method = "acp"
-
-
-class HeadStart:
-    """`begin` starts it, unless it runs."""
-
-    def __init__(self, feed: Feed, begin: Callable[[], object]) -> None:
-        self._feed = feed
-        self._begin = begin
-        self._begun = False
-
-    def on_client(self) -> None:
-        if OPENCODE_METHOD in self._recent():
-            self._start()
-
-    def on_request(self, operation: str, request: Value) -> None:
-        """A client's first look at workers. A new task is routed first, which may lead elsewhere."""
-        if not operation.startswith("worker_") or isinstance(request, SpawnRequest):
-            return
-        recent = self._recent()
-        if not recent or OPENCODE_METHOD in recent:
-            self._start()
-
-    def _recent(self) -> list[Method]:
-        return [view.spawned.method for view in list(self._feed.views.values())[-RECENT_WORKERS:]]
-
-    def _start(self) -> None:
-        if not self._begun:
-            self._begun = True
-            self._begin()
-
-
-API_WAIT_S = 60.0  # one model call: most are over by then
-
-MESSAGE_NOT_PASSED = (
-    "this agent takes no words with a no, so its model was not told yours. The worker stays open: if "
-    "the no ends its turn, the next worker_prompt brings them along; if not, say them there"
-)
-
-
 class Operations:
-    """The table, bound to one project's orchestrator."""
+    """The operations of one project: `table` for all clients, `cli_table` for the terminal alone."""
 
     def __init__(  # noqa: PLR0913 (whoever answers something)
         self,
         orchestrator: Orchestrator,
-        enquiries: WorkerQueries,
+        queries: WorkerQueries,
         providers: ProviderQueries,
-        recommending: Recommender,
+        recommender: Recommender,
         *,
         swarms: SwarmManager,
         merger: SwarmMerger,
         evaluations: Evaluations,
-        head_start: HeadStart | None = None,
+        head_start: "HeadStart | None" = None,
     ) -> None:
-        self._head_start = head_start
         self._workers = orchestrator
-        self.swarms = swarms
-        calls = SwarmOperations(swarms, merger)
-        self._queries = enquiries
+        self._queries = queries
         self._providers = providers
-        self._recommender = recommending
+        self._recommender = recommender
+        self.swarms = swarms
+        self._merger = merger
+        self._evaluations = evaluations
+        self._head_start = head_start
         self.calls_in_progress = 0
-        self.table: Mapping[str, Operation] = {
-            operation.name: operation
-            for operation in (
-                self._operation("worker_spawn", SpawnRequest, SpawnReply, self._spawn),
-                self._operation("worker_prompt", PromptRequest, PromptReply, self._prompt),
-                self._operation("worker_status", StatusRequest, Status, self._status),
-                self._operation("worker_output", OutputRequest, OutputReply, self._output),
-                self._operation("worker_wait", WaitRequest, WaitReply, self._wait),
-                self._operation("worker_result", WorkerRequest, Result, self._result),
-                self._operation("worker_answer", AnswerRequest, AnswerReply, self._answer),
-                self._operation("worker_cancel", CancelRequest, CancelReply, self._cancel),
-                self._operation("worker_list", ListRequest, WorkerList, self._list),
-                self._operation(
-                    "provider_list", ProvidersRequest, ProviderList, self._list_providers
-                ),
-                self._operation(
-                    "provider_recommend", RecommendRequest, RecommendReply, self._recommend
-                ),
-                self._operation(
-                    "agent_spawn_acp", AgentSpawnRequest, SpawnReply, self._agent_spawn
-                ),
-                self._operation(
-                    "agent_prompt_acp", AgentPromptRequest, PromptReply, self._agent_prompt
-                ),
-                self._operation(
-                    "agent_cancel_acp", AgentCancelRequest, CancelReply, self._agent_cancel
-                ),
-                self._operation("cost_report", CostsRequest, Costs, self._costs),
-                *calls.table(self._operation),
-                *EvalOperations(evaluations).table(self._operation),
-            )
-        }
-        # What people do at the terminal, and no model needs to know.
-        self.cli_table: Mapping[str, Operation] = {
-            operation.name: operation
-            for operation in (
-                self._operation("provider_reset", ForgetRequest, ForgetReply, self._forget),
-                self._operation("routes_list", RulesRequest, RuleList, self._rules),
-                self._operation("routes_explain", RecommendRequest, ExplainReply, self._explain),
-                self._operation("routes_learned", LearnedRequest, LearnedReply, self._learned),
-                calls.listing(self._operation),
-                self._operation("spaces_list", SpacesRequest, SpaceList, self._spaces),
-                self._operation("spaces_clear", ClearRequest, ClearReply, self._clear),
-            )
-        }
+        self.table = _by_name(
+            *self._worker_operations(),
+            *self._provider_operations(),
+            *self._agent_operations(),
+            *self._swarm_operations(),
+            *self._eval_operations(),
+        )
+        self.cli_table = _by_name(*self._cli_operations())
 
     @contextmanager
     def answering(self) -> Generator[None]:
-        """A call counts as under way while a frontend is inside this."""
+        """Counts a call as in progress while a frontend is inside."""
         self.calls_in_progress += 1
         try:
             yield
         finally:
             self.calls_in_progress -= 1
+
+    def _operation(
+        self,
+        name: str,
+        request: type[Q],
+        reply: type[R],
+        run: Callable[[Q, Caller], Awaitable[R] | R],
+    ) -> Operation:
+        async def call(arguments: object, caller: Caller) -> R:
+            try:
+                asked = msgspec.convert(arguments, request, strict=False)
+            except msgspec.ValidationError as error:
+                mistake = explain_mistake(error, arguments, request, ARGUMENTS)
+                raise RequestError(f"{name}: {mistake}") from None
+            await self._queries.recall(asked)
+            if self._head_start and caller.name == "mcp":
+                self._head_start.on_request(name, asked)
+            answer = run(asked, caller)
+            return answer if isinstance(answer, Value) else await answer
+
+        return Operation(name=name, request=request, reply=reply, call=call)
+
+    # Workers
+
+    def _worker_operations(self) -> tuple[Operation, ...]:
+        make, queries = self._operation, self._queries
+        return (
+            make("worker_spawn", SpawnRequest, SpawnReply, self._spawn),
+            make("worker_prompt", PromptRequest, PromptReply, self._prompt),
+            make("worker_status", StatusRequest, Status, lambda r, _: queries.status(r.worker_id)),
+            make("worker_output", OutputRequest, OutputReply, self._output),
+            make(
+                "worker_wait", WaitRequest, WaitReply, lambda r, c: queries.wait(r, c.on_progress)
+            ),
+            make("worker_result", WorkerRequest, Result, lambda r, _: queries.result(r.worker_id)),
+            make("worker_answer", AnswerRequest, AnswerReply, self._answer),
+            make("worker_cancel", CancelRequest, CancelReply, self._cancel),
+            make("worker_list", ListRequest, WorkerList, lambda r, _: queries.list(r)),
+        )
 
     async def _spawn(self, request: SpawnRequest, caller: Caller) -> SpawnReply:
         worker, spawned, forecast = await self._workers.spawn(request, caller.cwd)
@@ -352,15 +237,12 @@ class Operations:
         )
 
     async def _waited(self, worker: str, seconds: float, caller: Caller, turn: int = 1) -> Status:
-        """The status once the turn has ended or asks something, or when the time is up."""
+        """The status once the turn has ended or asks a question, or the time is up."""
         with anyio.move_on_after(seconds):
             await self._queries.wait_for_turn(worker, turn)
             wait = WaitRequest(worker_ids=(worker,), timeout_s=seconds)
             await self._queries.wait(wait, caller.on_progress, turn=turn)
         return self._queries.status(worker)
-
-    async def _status(self, request: StatusRequest, _: Caller) -> Status:
-        return self._queries.status(request.worker_id)
 
     async def _output(self, request: OutputRequest, caller: Caller) -> OutputReply:
         last = caller.cursors.get(request.worker_id, 0) if request.since_last else 0
@@ -370,64 +252,33 @@ class Operations:
             caller.cursors[request.worker_id] = output.cursor
         return output
 
-    async def _wait(self, request: WaitRequest, caller: Caller) -> WaitReply:
-        return await self._queries.wait(request, caller.on_progress)
-
-    async def _result(self, request: WorkerRequest, _: Caller) -> Result:
-        return await self._queries.result(request.worker_id)
-
     async def _answer(self, request: AnswerRequest, caller: Caller) -> AnswerReply:
         passed = await self._workers.answer(request, caller.name)
         status = self._queries.status(request.worker_id)
+        reply = AnswerReply(state=status.state, evidence=status.evidence)
         if not request.message.strip():
-            return AnswerReply(state=status.state, evidence=status.evidence)
-        return AnswerReply(
-            state=status.state,
-            evidence=status.evidence,
-            message_passed=passed,
-            note="" if passed else MESSAGE_NOT_PASSED,
-        )
+            return reply
+        return replace(reply, message_passed=passed, note="" if passed else MESSAGE_NOT_PASSED)
 
     async def _cancel(self, request: CancelRequest, caller: Caller) -> CancelReply:
         await self._workers.cancel(request, caller.name)
         result = await self._queries.result(request.worker_id)
         return CancelReply(state=result.state, evidence=result.evidence, result=result)
 
-    async def _list(self, request: ListRequest, _: Caller) -> WorkerList:
-        return self._queries.list(request)
-
-    async def _list_providers(self, request: ProvidersRequest, _: Caller) -> ProviderList:
-        found = await self._providers.list(request)
-        return replace(found, warnings=(*self._recommender.notices, *found.warnings))
-
-    async def _recommend(self, request: RecommendRequest, caller: Caller) -> RecommendReply:
-        return await self._recommender.recommend(request, caller.cwd)
-
-    async def _explain(self, request: RecommendRequest, caller: Caller) -> ExplainReply:
-        return await self._recommender.explain(request, caller.cwd)
-
-    async def _rules(self, _: RulesRequest, __: Caller) -> RuleList:
-        return self._recommender.rules()
-
-    async def _learned(self, _: LearnedRequest, __: Caller) -> LearnedReply:
-        return await self._recommender.learned()
-
-    async def _spaces(self, _: SpacesRequest, __: Caller) -> SpaceList:
-        return await self._workers.worker_folders.list_spaces()
-
-    async def _clear(self, request: ClearRequest, _: Caller) -> ClearReply:
-        return await self._workers.worker_folders.clear_spaces(request)
-
-    async def _forget(self, request: ForgetRequest, _: Caller) -> ForgetReply:
-        return await self._providers.forget(request)
-
-    async def _costs(self, request: CostsRequest, _: Caller) -> Costs:
-        return await self._providers.costs(request)
-
     # Workers on agents, by the names that they have in ACP
 
-    async def _agent_spawn(self, request: AgentSpawnRequest, caller: Caller) -> SpawnReply:
-        return await self._spawn(request.as_spawn(), caller)
+    def _agent_operations(self) -> tuple[Operation, ...]:
+        make = self._operation
+        return (
+            make(
+                "agent_spawn_acp",
+                AgentSpawnRequest,
+                SpawnReply,
+                lambda r, c: self._spawn(r.as_spawn(), c),
+            ),
+            make("agent_prompt_acp", AgentPromptRequest, PromptReply, self._agent_prompt),
+            make("agent_cancel_acp", AgentCancelRequest, CancelReply, self._agent_cancel),
+        )
 
     async def _agent_prompt(self, request: AgentPromptRequest, caller: Caller) -> PromptReply:
         self._check_agent(request)
@@ -445,18 +296,128 @@ class Operations:
                 "worker_prompt and worker_cancel"
             )
 
-    def _operation(
-        self, name: str, request: type[Q], reply: type[R], run: Callable[[Q, Caller], Awaitable[R]]
-    ) -> Operation:
-        async def call(arguments: object, caller: Caller) -> R:
-            try:
-                asked = msgspec.convert(arguments, request, strict=False)
-            except msgspec.ValidationError as error:
-                mistake = explain_mistake(error, arguments, request, ARGUMENTS)
-                raise RequestError(f"{name}: {mistake}") from None
-            await self._queries.recall(asked)
-            if self._head_start and caller.name == "mcp":
-                self._head_start.on_request(name, asked)
-            return await run(asked, caller)
+    # Providers, routes and workspaces
 
-        return Operation(name=name, request=request, reply=reply, call=call)
+    def _provider_operations(self) -> tuple[Operation, ...]:
+        make, advice = self._operation, self._recommender
+        return (
+            make("provider_list", ProvidersRequest, ProviderList, self._list_providers),
+            make(
+                "provider_recommend",
+                RecommendRequest,
+                RecommendReply,
+                lambda r, c: advice.recommend(r, c.cwd),
+            ),
+            make("cost_report", CostsRequest, Costs, lambda r, _: self._providers.costs(r)),
+        )
+
+    async def _list_providers(self, request: ProvidersRequest, _: Caller) -> ProviderList:
+        found = await self._providers.list(request)
+        return replace(found, warnings=(*self._recommender.notices, *found.warnings))
+
+    def _cli_operations(self) -> tuple[Operation, ...]:
+        make, advice = self._operation, self._recommender
+        folders, providers = self._workers.worker_folders, self._providers
+        return (
+            make("provider_reset", ForgetRequest, ForgetReply, lambda r, _: providers.forget(r)),
+            make("routes_list", RulesRequest, RuleList, lambda _, __: advice.rules()),
+            make(
+                "routes_explain",
+                RecommendRequest,
+                ExplainReply,
+                lambda r, c: advice.explain(r, c.cwd),
+            ),
+            make("routes_learned", LearnedRequest, LearnedReply, lambda _, __: advice.learned()),
+            make("swarm_list", SwarmsRequest, SwarmList, lambda _, __: self.swarms.list()),
+            make("spaces_list", SpacesRequest, SpaceList, lambda _, __: folders.list_spaces()),
+            make("spaces_clear", ClearRequest, ClearReply, lambda r, _: folders.clear_spaces(r)),
+        )
+
+    # Swarms
+
+    def _swarm_operations(self) -> tuple[Operation, ...]:
+        make, swarms = self._operation, self.swarms
+        return (
+            make("swarm_spawn", SwarmSpawnRequest, SwarmStatus, self._swarm_spawn),
+            make("swarm_status", SwarmRequest, SwarmStatus, lambda r, _: swarms.status(r.swarm_id)),
+            make(
+                "swarm_wait",
+                SwarmWaitRequest,
+                SwarmStatus,
+                lambda r, c: swarms.wait(r, c.on_progress),
+            ),
+            make("swarm_result", SwarmResultRequest, SwarmResult, lambda r, _: swarms.result(r)),
+            make("swarm_retry", SwarmRetryRequest, SwarmStatus, self._swarm_retry),
+            make("swarm_cancel", SwarmCancelRequest, SwarmStatus, self._swarm_cancel),
+            make(
+                "swarm_merge",
+                SwarmMergeRequest,
+                SwarmMergeReply,
+                lambda r, _: self._merger.merge(r),
+            ),
+        )
+
+    async def _swarm_spawn(self, request: SwarmSpawnRequest, caller: Caller) -> SwarmStatus:
+        swarm = await self.swarms.spawn(request, caller.cwd)
+        wait = SwarmWaitRequest(swarm_id=swarm, timeout_s=request.wait_s)
+        return await self.swarms.wait(wait, caller.on_progress)
+
+    async def _swarm_retry(self, request: SwarmRetryRequest, _: Caller) -> SwarmStatus:
+        await self.swarms.retry(request)
+        return self.swarms.status(request.swarm_id)
+
+    async def _swarm_cancel(self, request: SwarmCancelRequest, caller: Caller) -> SwarmStatus:
+        await self.swarms.cancel(request, caller.name)
+        return self.swarms.status(request.swarm_id)
+
+    # Evaluations
+
+    def _eval_operations(self) -> tuple[Operation, ...]:
+        make, runs = self._operation, self._evaluations
+        return (
+            make("eval_run", EvalRunRequest, EvalStatus, lambda r, c: runs.run(r, c.cwd)),
+            make("eval_status", EvalStatusRequest, EvalStatus, lambda r, c: runs.status(r, c.cwd)),
+            make(
+                "eval_compare",
+                EvalCompareRequest,
+                EvalComparison,
+                lambda r, c: runs.compare(r, c.cwd),
+            ),
+        )
+
+
+def _by_name(*operations: Operation) -> Mapping[str, Operation]:
+    return {operation.name: operation for operation in operations}
+
+
+class HeadStart:
+    """Starts OpenCode early, once, if the next task will probably need it.
+
+    OpenCode takes hundreds of megabytes, so a client that only connects, or that works by other
+    methods, starts none. A task that is routed to OpenCode starts it in any case.
+    """
+
+    def __init__(self, feed: Feed, begin: Callable[[], object]) -> None:
+        self._feed = feed
+        self._begin = begin
+        self._begun = False
+
+    def on_client(self) -> None:
+        if OPENCODE_METHOD in self._recent_methods():
+            self._start()
+
+    def on_request(self, operation: str, request: Value) -> None:
+        """A client's first look at workers. A new task is routed first, possibly elsewhere."""
+        if not operation.startswith("worker_") or isinstance(request, SpawnRequest):
+            return
+        recent = self._recent_methods()
+        if not recent or OPENCODE_METHOD in recent:
+            self._start()
+
+    def _recent_methods(self) -> list[Method]:
+        return [view.spawned.method for view in list(self._feed.views.values())[-RECENT_WORKERS:]]
+
+    def _start(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._begin()

@@ -48,6 +48,13 @@ from goent.workers.task_intake import existing_files
 from goent.workers.views import timestamp
 
 FEATURES_LIMIT = 8  # features that are shown
+USABLE_HEALTH: frozenset[HealthLabel] = frozenset({"ready", "direct", "failing"})
+TYPICAL_USAGE = Usage(
+    input=20_000, output=2_000
+)  # what `cost_estimate` prices until there is history
+NONE_USABLE = (
+    "no provider can be used now; provider_list without healthy_only (`go-ent providers`) says why"
+)
 
 
 class Recommender:
@@ -190,15 +197,6 @@ def task_view(task: Classification) -> TaskView:
 def _feature_lines(task: Classification) -> Iterable[str]:
     for feature in task.features[:FEATURES_LIMIT]:
         yield f"{feature.of}: {feature.name} ({feature.weight:+.2g})"
-
-
-USABLE_HEALTH: frozenset[HealthLabel] = frozenset({"ready", "direct", "failing"})
-TYPICAL_USAGE = Usage(
-    input=20_000, output=2_000
-)  # what `cost_estimate` prices until there is history
-NONE_USABLE = (
-    "no provider can be used now; provider_list without healthy_only (`go-ent providers`) says why"
-)
 
 
 class ProviderQueries:

@@ -1,4 +1,4 @@
-"""Replays finished tasks with what was learned since, and compares the choices."""
+"""Replays finished tasks with what had been learned before each, and compares the choices."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,12 +20,12 @@ from goent.routing.forecast import MEDIAN, PastTasks, forecast_task, quantile
 from goent.routing.preferences import ExpenseRanking
 from goent.routing.route_facts import RouteFacts
 
-REPLAY_LIMIT = 500  # tasks that are looked at again
-CHANGES_LIMIT = 8  # changes that are told
+REPLAY_LIMIT = 500  # tasks
+CHANGES_LIMIT = 8  # changed choices that are shown
 
 
 class RoutingKnowledge(Value, frozen=True, kw_only=True):
-    """What the router knows; prices go by the provider's name."""
+    """What the router knows. Prices are by the provider's name."""
 
     settings: Settings
     samples: Sequence[TaskSample]
@@ -35,7 +35,7 @@ class RoutingKnowledge(Value, frozen=True, kw_only=True):
 
 
 class _PastChoice(Value, frozen=True, kw_only=True):
-    """A task that is over: who had it, and who would have had it."""
+    """A finished task: the provider it had, and the one that learning would have chosen."""
 
     kind: TaskClass
     chosen: Provider
@@ -43,16 +43,16 @@ class _PastChoice(Value, frozen=True, kw_only=True):
 
 
 def run_backtest(known: RoutingKnowledge) -> LearnedReply:
-    """Pure, and slow for a router: half a second where much is known."""
-    telling = sorted((s for s in known.samples if outcome_of(s)), key=lambda sample: sample.at)
-    experience = Experience(telling, known.now)
-    replay = _Replay(known, telling)
-    lines = tuple(sorted(_learned_lines(known, telling, experience), key=_line_order))
+    """Takes up to half a second, so not for the event loop."""
+    samples = sorted((s for s in known.samples if outcome_of(s)), key=lambda sample: sample.at)
+    experience = Experience(samples, known.now)
+    replay = _Replay(known, samples)
+    lines = tuple(sorted(_learned_lines(known, samples, experience), key=_line_order))
     lookback = replay.summary(experience)
     return LearnedReply(
         learning=known.settings.learning,
-        outcomes=len(telling),
-        left_out=len(known.samples) - len(telling),
+        outcomes=len(samples),
+        left_out=len(known.samples) - len(samples),
         classes=lines,
         lookback=lookback,
         notes=tuple(_notes(known.settings, lines, lookback)),
@@ -90,7 +90,7 @@ def _line_order(line: LearnedLine) -> tuple[str, str, float, str]:
 
 
 class _Replay:
-    """The tasks once more, each with what was known before it began; costs as known today."""
+    """Replays each task with what was known before it began, at today's prices."""
 
     def __init__(self, known: RoutingKnowledge, samples: Sequence[TaskSample]) -> None:
         self._known = known
@@ -173,27 +173,27 @@ def _changed_choices(choices: Iterable[_PastChoice]) -> Iterator[Instead]:
 
 def _notes(settings: Settings, lines: Sequence[LearnedLine], found: Lookback) -> Iterator[str]:
     if not settings.learning:
-        yield "learning is switched off (`learning: off` in config.yaml): this changes nothing"
+        yield "learning is off (`learning: off` in config.yaml), so this changes nothing"
     if not lines:
-        yield "no task has told anything yet: finished ones do, best of all with verify commands"
+        yield "no outcomes yet: finished tasks give some, best of all with verify commands"
         return
     if not any(line.verified + line.refuted for line in lines):
-        yield "nobody has checked anything: with verify commands, outcomes say more than claims do"
+        yield "no outcome was verified: with verify commands, outcomes say more than claims"
     able = {(line.type, line.provider) for line in lines if line.enough}
     if len(able) == len({type_ for type_, _ in able}):
         yield (
-            f"nothing could have changed yet: it takes {MIN_WEIGHT:g} outcomes of a type, at two "
-            "providers at least"
+            f"nothing could change yet: that takes {MIN_WEIGHT:g} outcomes of a type, with at least "
+            "two providers"
         )
     elif found.tasks > found.agreed:
         yield (
-            "both estimates rest on the outcomes that the choice rests on: expect a little less. "
-            "Pins and rules are not in the history: where they decided, they would still"
+            "both estimates use the same outcomes as the choice, so expect a little less. Pins and "
+            "rules are not in the history: where they decided, they still would"
         )
 
 
 def _by_model(settings: Settings) -> dict[ModelKey, Provider]:
-    """A model that has several names goes by the shortest, which people gave it."""
+    """Each model once, by its shortest name."""
     found: dict[ModelKey, Provider] = {}
     for provider in sorted(settings.providers, key=lambda p: ("/" in p.name, len(p.name))):
         found.setdefault((provider.backend, provider.model), provider)

@@ -1,10 +1,10 @@
-"""Learns from the outcomes of earlier tasks how likely a provider does a task well.
+"""Estimates from earlier outcomes how likely a provider is to do a task well.
 
-A success has two parts: the worker got through its task, and its claim held where somebody checked.
-Each is a share with a Beta posterior for a class of tasks (type and complexity). Where a class has few
-outcomes, others of the same type and then all others tell how much better or worse than its peers a
-provider was at the same tasks; they weigh no more than a few outcomes. So who was given the hard tasks
-is not taken for bad, and who has shown nothing is taken for usual.
+A success has two parts: the worker finished its task, and its claim held where it was checked. Each
+is a share with a Beta posterior per class of tasks (type and complexity). Where a class has few
+outcomes, those of the same type, then all others, show how much better or worse than its peers a
+provider was at the same tasks; they count as a few outcomes at most. So a provider that got the hard
+tasks does not look bad, and one without outcomes looks average.
 """
 
 import math
@@ -20,17 +20,16 @@ ModelKey = tuple[str, str]  # backend and model
 TaskClass = tuple[TaskType, Complexity]
 
 HALF_LIFE_S: Final = 30 * 24 * 3600.0  # models change; after this time an outcome is worth half
-MIN_WEIGHT: Final = 8.0  # outcomes of a type, before anything is made of them
-PRIOR_SHARE: Final = 0.8  # the share of a part where nothing at all is known
-PRIOR_WEIGHT: Final = 2.0  # outcomes that this guess is worth,
-POOLED_WEIGHT: Final = 4.0  # the wider class for the pooled share of a narrower one,
-PEER_WEIGHT: Final = 4.0  # the peers' share for a provider,
-OTHER_TYPES_WEIGHT: Final = 4.0  # at most: its outcomes of other types,
-OTHER_COMPLEXITIES_WEIGHT: Final = 8.0  # and these with its outcomes of other complexities
-INTERVAL_WIDTH: Final = (
-    1.0  # standard deviations: five in six times it is no worse, and as often no better
-)
-MIN_CHANCE: Final = 0.02  # no chance is smaller: nobody is lost for ever
+MIN_WEIGHT: Final = 8.0  # outcomes of a type, before they may change a choice
+PRIOR_SHARE: Final = 0.8  # of a part, where nothing is known
+# How many outcomes each source is worth:
+PRIOR_WEIGHT: Final = 2.0  # the prior share
+POOLED_WEIGHT: Final = 4.0  # the wider class, for the pooled share of a narrower one
+PEER_WEIGHT: Final = 4.0  # the peers' share, for a provider
+OTHER_TYPES_WEIGHT: Final = 4.0  # at most: its outcomes of other types
+OTHER_COMPLEXITIES_WEIGHT: Final = 8.0  # at most: those and its outcomes of other complexities
+INTERVAL_WIDTH: Final = 1.0  # standard deviations: in five of six cases it is no worse
+MIN_CHANCE: Final = 0.02  # so that no provider is excluded for ever
 
 OWN_FAULTS: Final = frozenset(
     e.kind for e in (NothingSaid, ModelRefused, ContextOverflow, TurnTimeout)
@@ -38,9 +37,9 @@ OWN_FAULTS: Final = frozenset(
 
 
 class TaskOutcome(Value, frozen=True, kw_only=True):
-    """Did the worker get through, and did its claim hold? None: nobody checked.
+    """Whether the worker finished, and whether its claim held; None if nobody checked.
 
-    `graded`: by an evaluation.
+    `graded`: checked by an evaluation.
     """
 
     finished: bool
@@ -53,10 +52,10 @@ class TaskOutcome(Value, frozen=True, kw_only=True):
 
 
 class Outlook(Value, frozen=True, kw_only=True):
-    """How likely a provider does a task of a class: five in six times above `low`, and below `high`.
+    """How likely a provider is to do a task of a class well, with a confidence interval.
 
-    Of `seen` outcomes of the class `good` were neither failed nor refuted. `weight` counts those of
-    the type, older ones less; `graded` were judged by evaluations.
+    Of the `seen` outcomes of the class, `good` neither failed nor were refuted. `weight` counts the
+    outcomes of the type, older ones less; `graded` were checked by evaluations.
     """
 
     chance: float
@@ -73,13 +72,13 @@ class Outlook(Value, frozen=True, kw_only=True):
 
 
 def outcome_of(sample: TaskSample) -> TaskOutcome | None:
-    """None where it tells nothing of the worker: cancelled, out of money, or others are at fault."""
+    """None if it says nothing about the provider: cancelled, out of budget, or somebody else's fault."""
     match sample.state, sample.evidence:
         case "completed", "verified":
             return TaskOutcome(finished=True, claim_held=True, graded=sample.graded)
         case "completed", "claimed":
             return TaskOutcome(finished=True)
-        case "completed", "refuted":  # it did nothing, which is looked for without being asked
+        case "completed", "refuted":  # it did nothing
             return TaskOutcome(finished=False)
         case "failed", "refuted":
             return TaskOutcome(finished=True, claim_held=False, graded=sample.graded)
@@ -90,7 +89,7 @@ def outcome_of(sample: TaskSample) -> TaskOutcome | None:
 
 
 class _WeightedTally:
-    """So many of so many, old ones counting less."""
+    """A weighted count of good outcomes among all."""
 
     __slots__ = ("all", "good")
 
@@ -102,7 +101,7 @@ class _WeightedTally:
 
 
 class _ShareModel:
-    """One of the two shares: by class and model, and pooled over all models."""
+    """One of the two shares, by class and model, and pooled over all models."""
 
     def __init__(self) -> None:
         self.scale = 1.0
@@ -122,7 +121,7 @@ class _ShareModel:
             tally.good += weight * good
 
     def pooled(self, kind: TaskClass) -> float:
-        """The share of all models, the wider class being the prior of the narrower."""
+        """The share of all models; the wider class is the prior of the narrower one."""
         share = self._pools[None].share(PRIOR_SHARE, PRIOR_WEIGHT, self.scale)
         share = self._pools[kind[0]].share(share, POOLED_WEIGHT, self.scale)
         share = self._pools[kind].share(share, POOLED_WEIGHT, self.scale)
@@ -212,14 +211,14 @@ class Experience:
         self._cache.clear()
 
     def set_time(self, moment: float) -> None:
-        """As if it were that time: what was added is as old as it was then."""
+        """Set the current time, from which the age of outcomes counts."""
         self._scale = self._finished.scale = self._claims.scale = 1 / _age_weight(
             self._now - moment
         )
         self._cache.clear()
 
     def outlooks(self, type_: TaskType, complexity: Complexity) -> Mapping[ModelKey, Outlook]:
-        """Of every model that has outcomes of the type."""
+        """By model, for those with outcomes of the type."""
         kind = (type_, complexity)
         if kind not in self._cache:
             models = [model for model, each in self._weights if each == type_]
@@ -248,5 +247,5 @@ class Experience:
 
 
 def _age_weight(age_s: float) -> float:
-    """Of an outcome that is so old. Clocks are set at times: nothing is from the future."""
+    """The weight of an outcome by its age; a negative age (a clock was set back) counts as 0."""
     return 0.5 ** min(max(0.0, age_s) / HALF_LIFE_S, 1000.0)

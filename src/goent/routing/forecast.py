@@ -1,7 +1,7 @@
-"""Forecasts what a task costs and takes, from earlier tasks like it, else from its size.
+"""Forecasts a task's cost and time from similar earlier tasks, otherwise from its size.
 
-With few tasks of exactly its kind, coarser kinds are asked: any method, then any type, then any
-task of the model. A task is several calls, each of which reads again what was said before it.
+With few tasks of exactly its kind, wider kinds are used: any method, then any type, then any task of
+the model. A task is several model calls, each of which reads the conversation before it again.
 """
 
 import math
@@ -13,14 +13,13 @@ from typing import Final, TypeVar
 from goent.domain.task_profile import Classification, Complexity, Forecast, TaskSample
 from goent.domain.types import Method, Price, Provider, Usage
 
-MIN_SAMPLES: Final = 5  # tasks that a forecast may rest on
-MIN_MODEL_SAMPLES: Final = 20  # of whatever kind
+MIN_SAMPLES: Final = 5  # tasks of a kind
+MIN_MODEL_SAMPLES: Final = 20  # tasks of any kind
 MEDIAN: Final = 0.5
 HIGH_QUANTILE: Final = 0.9
 
-CALLS_BY_COMPLEXITY: Final[
-    Mapping[Complexity, tuple[int, int]]
-] = {  # in half of the cases, in nine of ten
+# Model calls: the median, and the 90th percentile.
+CALLS_BY_COMPLEXITY: Final[Mapping[Complexity, tuple[int, int]]] = {
     "trivial": (3, 6),
     "simple": (5, 10),
     "medium": (10, 22),
@@ -28,8 +27,8 @@ CALLS_BY_COMPLEXITY: Final[
     "high": (30, 70),
 }
 OPENING_TOKENS: Final = 11_000  # tokens of OpenCode's own instructions and tools
-READ_TOKENS: Final = 1_200  # tokens that a tool call brings
-TALK_TOKENS: Final = 250  # tokens that a call writes beside the code
+READ_TOKENS: Final = 1_200  # tokens of a tool call's result
+TALK_TOKENS: Final = 250  # tokens that a call writes besides code
 LINE_TOKENS: Final = 12  # tokens of a changed line
 ANSWER_TOKENS: Final = 900  # tokens of an answer in words
 TOKENS_PER_SECOND: Final = 50
@@ -41,14 +40,14 @@ T = TypeVar("T")
 
 
 class PastTasks:
-    """Earlier tasks, sorted by their kinds."""
+    """Costs and times of earlier tasks, by kind."""
 
     def __init__(self, samples: Iterable[TaskSample] = ()) -> None:
         costs: defaultdict[SampleKind, list[Decimal]] = defaultdict(list)
         seconds: defaultdict[SampleKind, list[float]] = defaultdict(list)
         for sample in samples:
             if sample.state != "completed" or sample.evidence == "refuted":
-                continue  # what it did not do costs nothing
+                continue  # it did not do the work
             for kind in _kinds(sample):
                 seconds[kind].append(sample.seconds)
                 if sample.cost_usd is not None:
@@ -57,7 +56,7 @@ class PastTasks:
         self._seconds = {kind: sorted(values) for kind, values in seconds.items()}
 
     def forecast(self, task: Classification, provider: Provider, method: Method) -> Forecast | None:
-        """None where too few tasks are like it."""
+        """None if too few earlier tasks are similar."""
         for kind, least in _wider_kinds(task, provider, method):
             costs = self._costs.get(kind, ())
             if len(costs) >= least:
@@ -86,7 +85,7 @@ def forecast_task(
 
 
 def estimate_task(task: Classification, method: Method, price: Price | None) -> Forecast:
-    """From the size alone; no price, no amount."""
+    """A forecast from the size alone; without a price, without a cost."""
     usual, much = likely_usages(task, method)
     spoken = usual.output / TOKENS_PER_SECOND
     seconds = START_S.get(method, 0.0) + spoken + CALL_S * _calls(task, method)[0]
@@ -100,7 +99,7 @@ def estimate_task(task: Classification, method: Method, price: Price | None) -> 
 
 
 def likely_usages(task: Classification, method: Method) -> tuple[Usage, Usage]:
-    """Tokens that such a task takes, in half of the cases and in nine of ten."""
+    """The tokens of such a task: the median, and the 90th percentile."""
     usual, much = _calls(task, method)
     if method == "api":
         said = ANSWER_TOKENS + round(task.size) * LINE_TOKENS
@@ -125,7 +124,7 @@ def _calls(task: Classification, method: Method) -> tuple[int, int]:
 
 
 def quantile(ordered: Sequence[T], share: float) -> T:
-    """The smallest of them that so large a share does not exceed."""
+    """The smallest value that at least this share of the values does not exceed."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 

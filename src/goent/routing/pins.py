@@ -1,7 +1,7 @@
 """Resolves a pin or a model tier to a provider, or refuses it with the reason.
 
-Two tiers, by the names that people know them by: `haiku` for little things, `sonnet` for the rest.
-They are roles: who has no model of that name still has one that is meant.
+There are two tiers, by well-known names: `haiku` for small tasks, `sonnet` for the rest. They are
+roles: without a model of that name, another one stands in.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +19,10 @@ NO_PROVIDER: Final = (
     "no provider is configured: run `go-ent init` and edit .goent/providers.yaml, set a "
     "key such as ANTHROPIC_API_KEY, or log in with `opencode auth login`"
 )
+Tier = Literal["haiku", "sonnet"]
+TIERS: Final[tuple[Tier, ...]] = get_args(Tier)
+_SMALL_COMPLEXITIES: Final = frozenset({"trivial", "simple"})
+_UNKNOWN_COST: Final = Decimal("Infinity")
 
 
 def choose_pinned(
@@ -28,9 +32,9 @@ def choose_pinned(
     *,
     allow_fallback: bool | None = None,
 ) -> Route:
-    """A pin is obeyed or refused with the reason; it is never bent.
+    """The route of a pin, which is obeyed exactly or refused with the reason.
 
-    A task that is pinned to a provider stays there, unless the caller or the settings let it move.
+    A task that is pinned to a provider has no fallbacks, unless the caller or the settings allow it.
     """
     provider, reason = _pinned_provider(pin, settings)
     if pin.method and pin.method not in methods:
@@ -39,8 +43,8 @@ def choose_pinned(
     method = pin.method or provider.method
     if provider.backend in settings.agents and method != "agent":
         raise NoRoute(
-            f"provider {provider.name!r} is an agent of its own, which runs by the method 'agent' "
-            f"alone: leave method {method!r} out, or name another provider"
+            f"provider {provider.name!r} is an agent of its own, which runs only by the method 'agent': "
+            f"leave method {method!r} out, or name another provider"
         )
     if method not in methods:
         reason += f"; by {methods[0]}, as {method} is not available in this version"
@@ -52,7 +56,7 @@ def choose_pinned(
 
 
 def pinned_providers(pin: Pin, settings: Settings) -> tuple[Provider, ...]:
-    """All that a rule's words may mean, in the order of the settings: a backend may have several."""
+    """All providers that a rule may mean, in the order of the settings."""
     of_backend = tuple(p for p in settings.providers if p.backend == pin.provider)
     known = any(p.name == pin.provider for p in settings.providers)
     if pin.model is None and of_backend and not known:
@@ -61,7 +65,7 @@ def pinned_providers(pin: Pin, settings: Settings) -> tuple[Provider, ...]:
 
 
 def fallbacks_of(provider: Provider, settings: Settings) -> tuple[Provider, ...]:
-    """Who may stand in for it, in the order of its entry; no name twice, and not its own."""
+    """Its configured fallbacks, in the order of its entry."""
     named = {each.name: each for each in settings.providers}
     names = dict.fromkeys(provider.fallbacks)
     return tuple(named[name] for name in names if name in named and name != provider.name)
@@ -70,7 +74,8 @@ def fallbacks_of(provider: Provider, settings: Settings) -> tuple[Provider, ...]
 def _pinned_provider(pin: Pin, settings: Settings) -> tuple[Provider, str]:
     backend, model = _split_model(pin, settings)
     if backend is None and model is None:
-        return _default_provider(settings), "the configured default"
+        chosen = "the configured default" if settings.default_chosen else "the default"
+        return _default_provider(settings), chosen
     if backend is None:
         return _by_model(model or "", settings), "asked for"
     return _by_backend(backend, model, settings), "asked for"
@@ -155,7 +160,7 @@ def _available_text(settings: Settings) -> str:
 
 
 def none_configured(settings: Settings) -> str:
-    """How to get a provider where there is none."""
+    """How to configure a provider."""
     if settings.withheld:
         return (
             f"the only providers are defined by {list_places(settings.withheld)}, which is not "
@@ -168,37 +173,29 @@ def _provider_names(settings: Settings) -> str:
     return ", ".join(p.name for p in settings.providers)
 
 
-Tier = Literal["haiku", "sonnet"]
-
-TIERS: Final[tuple[Tier, ...]] = get_args(Tier)
-_SMALL_COMPLEXITIES: Final = frozenset({"trivial", "simple"})
-_UNKNOWN_COST: Final = Decimal("Infinity")
-
-
 def tier_for(classification: Classification) -> Tier:
-    """A little task that speaks of one file at most is for the small model."""
+    """`haiku` for a small task that names one file at most."""
     little = classification.complexity in _SMALL_COMPLEXITIES and classification.named <= 1
     return "haiku" if little else "sonnet"
 
 
 def tier_reason(classification: Classification) -> str:
-    """Why that tier, for the session to say."""
     named = classification.named
-    where = f" and speaks of {named} files" if named > 1 else ""
-    return f"{tier_for(classification)}, for the task is {classification.complexity}{where}"
+    where = f" and names {named} files" if named > 1 else ""
+    return f"{tier_for(classification)}, because the task is {classification.complexity}{where}"
 
 
 def provider_for_tier(
     tier_or_model: str, settings: Settings, prices: Mapping[str, Price] | None = None
 ) -> tuple[Provider, str]:
-    """Who is meant by `haiku`, `sonnet`, a provider's name or `provider/model`, and why.
+    """The provider for `haiku`, `sonnet`, a provider's name or `provider/model`, and why.
 
-    `prices` go by the provider's name, for those whose own entry has none. Raises `NoRoute`.
+    `prices` are by the provider's name, for entries without one. Raises `NoRoute`.
     """
     own = without_agents(settings)
     if tier_or_model not in TIERS:
         return _named_provider(tier_or_model, settings, own), "asked for"
-    # What a server of the user's own has, and no file names, is nobody's choice.
+    # Models that only the user's own server lists need to be requested by name.
     written = tuple(p for p in own.providers if not p.listed)
     own = replace(own, providers=written or own.providers)
     named = next((p for p in own.providers if p.name == tier_or_model), None)
@@ -212,7 +209,7 @@ def provider_for_tier(
 
 
 def without_agents(settings: Settings) -> Settings:
-    """The settings as go-ent's own agent has them: other agents are no models for it."""
+    """The settings for go-ent's own agent: other agents are not models."""
     kept = tuple(p for p in settings.providers if p.backend not in settings.agents)
     default = next((p.name for p in kept if p.name == settings.default_provider), None)
     return replace(settings, providers=kept, default_provider=default)
@@ -234,25 +231,28 @@ def _named_provider(word: str, settings: Settings, own: Settings) -> Provider:
 
 
 def _stand_in(word: Tier, own: Settings, prices: Mapping[str, Price]) -> tuple[Provider, str]:
-    """Nobody has such a model."""
+    """A stand-in where no provider has a model of that name."""
     default = next((p for p in own.providers if p.name == own.default_provider), None)
     if word == "haiku":
         priced = [p for p in own.providers if _price_rank(p, prices) != _UNKNOWN_COST]
         if priced:
             found = _cheapest_of(priced, prices, own.default_provider)
-            return found, f"the cheapest, {found.name}, for no provider has a {word}"
+            return found, f"the cheapest, {found.name}, because no provider has a {word}"
     if default:
-        return default, f"the default, {default.name}, for no provider has a {word}"
+        return default, f"the default, {default.name}, because no provider has a {word}"
     if own.providers:
         first = own.providers[0]
-        return first, f"the first, {first.name}, for no provider has a {word} and none is default"
-    return choose_pinned(Pin(), own, ("agent",)).provider, ""  # raises: it knows the words for it
+        return (
+            first,
+            f"the first, {first.name}, because no provider has a {word} and none is default",
+        )
+    return choose_pinned(Pin(), own, ("agent",)).provider, ""  # raises, with the right message
 
 
 def _cheapest_of(
     providers: Iterable[Provider], prices: Mapping[str, Price], default: str | None
 ) -> Provider:
-    """Of equals the default, then the shorter name, which people gave it."""
+    """The cheapest; among equals the default, then short names."""
     return min(
         providers, key=lambda p: (_price_rank(p, prices), p.name != default, "/" in p.name, p.name)
     )

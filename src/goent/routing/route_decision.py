@@ -1,7 +1,7 @@
 """Chooses the provider and method for a task by pin, rules, defaults or policy, and says why.
 
-A pin is obeyed or refused. Then the first rule that matches and whose provider can be had, then
-`defaults`, then the default provider that somebody wrote down, then the policy of `preferences`.
+A pin is obeyed or refused. Otherwise the first of these decides: a matching rule whose provider is
+available, `defaults`, the configured default provider, the policy of `preferences`.
 """
 
 import re
@@ -27,13 +27,25 @@ from goent.routing.pins import (
     tier_reason,
 )
 from goent.routing.preferences import LARGE_CONTEXT, MethodChoice, Preference, Preferences, is_small
-from goent.routing.route_facts import RouteFacts, count_text, obstacle, pin_objection, usd_text
+from goent.routing.route_facts import (
+    RouteFacts,
+    context_text,
+    count_text,
+    obstacle,
+    pin_objection,
+    usd_text,
+)
 
+MAX_ALTERNATIVES: Final = 5
+MAX_FALLBACKS: Final = 2  # for a provider that go-ent chose itself
+OWN_SOURCES: Final = frozenset({"policy", "learning"})
+NEEDS_PIN: Final = "only a pin or a rule sends a task to an agent, or to a model that no file names"
+CODING_TYPES: Final = frozenset({"implement", "fix", "test"})
 DecisionSource = Literal["pin", "rule", "default", "policy", "learning"]
 
 
 class DecisionStep(Value, frozen=True, kw_only=True):
-    """Something that was asked on the way to the decision, and what it said."""
+    """One step of the decision, and its result."""
 
     source: DecisionSource
     name: str
@@ -42,14 +54,14 @@ class DecisionStep(Value, frozen=True, kw_only=True):
 
 
 class RouteCandidate(Value, frozen=True, kw_only=True):
-    """A provider, and what speaks against it now; nothing, if `obstacle` is empty."""
+    """A provider, and why it cannot take the task now; it can if `obstacle` is empty."""
 
     provider: Provider
     obstacle: str = ""
 
 
 class RouteDecision(Value, frozen=True, kw_only=True):
-    """The choice with all that led to it; without a `chosen` one, `refusal` says why."""
+    """The choice and how it was made; without a chosen route, `refusal` says why."""
 
     chosen_route: Route | None = None
     refusal: str = ""
@@ -66,12 +78,10 @@ class RouteDecision(Value, frozen=True, kw_only=True):
 
 
 def task_summary(task: Classification) -> str:
-    """The features that rules and policy look at: what is guessed says so, or is left out."""
+    """The features that rules and policy use."""
     kind = task.type if task.confidence >= MIN_CONFIDENCE else f"probably {task.type}"
     files = f"{count_text(task.named, 'file')} named, " if task.named else ""
-    return (
-        f"{kind}, {task.complexity}, {files}{count_text(task.context_tokens, 'token')} of context"
-    )
+    return f"{kind}, {task.complexity}, {files}{context_text(task.context_tokens)}"
 
 
 def candidates_for(
@@ -82,7 +92,7 @@ def candidates_for(
 
 
 def budget_objection(facts: RouteFacts, settings: Settings) -> str:
-    """Empty where no forecast says that the budget is too small."""
+    """Why the budget is too small for every provider; empty if it may suffice."""
     known = {
         p.name: forecast.p90_usd
         for p in settings.providers
@@ -92,8 +102,8 @@ def budget_objection(facts: RouteFacts, settings: Settings) -> str:
         return ""
     name = min(known, key=lambda each: known[each])
     return (
-        f"budget_usd {usd_text(facts.budget_usd)} is less than the cheapest route may cost: {name} up to "
-        f"{usd_text(known[name])}; raise it, or give a smaller task"
+        f"budget_usd {usd_text(facts.budget_usd)} is less than the cheapest route may cost: {name}, up "
+        f"to {usd_text(known[name])}; raise it, or make the task smaller"
     )
 
 
@@ -102,7 +112,7 @@ def rule_label(rule: RoutingRule, number: int) -> str:
 
 
 def rule_conditions(rule: RoutingRule) -> str:
-    """What it asks of a task, in words."""
+    """Its conditions, in words."""
     parts = [
         "/".join(rule.types),
         "/".join(rule.complexity),
@@ -115,7 +125,7 @@ def rule_conditions(rule: RoutingRule) -> str:
 
 
 def rule_mismatch(rule: RoutingRule, task: Classification, text: str) -> str:
-    """Why it does not match; empty if it does. `text` is the task's, in lower case."""
+    """Why it does not match; empty if it does. `text` is the task in lower case."""
     if rule.types and task.type not in rule.types:
         return f"the type is {task.type}, not {' or '.join(rule.types)}"
     if rule.complexity and task.complexity not in rule.complexity:
@@ -123,19 +133,19 @@ def rule_mismatch(rule: RoutingRule, task: Classification, text: str) -> str:
     if rule.min_files is not None and task.named < rule.min_files:
         return f"it names {count_text(task.named, 'file')}, not {rule.min_files} or more"
     if rule.min_context is not None and task.context_tokens < rule.min_context:
-        return f"{count_text(task.context_tokens, 'token')} of context, not {rule.min_context:,} or more"
+        return f"{context_text(task.context_tokens)}, not {rule.min_context:,} or more"
     if rule.keywords and not any(_mentions(text, word.lower()) for word in rule.keywords):
-        return f"it says none of {', '.join(map(repr, rule.keywords))}"
+        return f"it contains none of {', '.join(map(repr, rule.keywords))}"
     return ""
 
 
 def too_expensive(rule: RoutingRule, provider: Provider, facts: RouteFacts) -> str:
-    """Why its `max_cost` keeps it from this provider."""
+    """Why its `max_cost` excludes this provider; empty if it does not."""
     if rule.max_cost is None:
         return ""
     forecast = facts.forecasts.get(provider.name)
     if forecast is None or forecast.p90_usd is None:
-        return f"what {provider.name} would cost is not known, and max_cost asks for it"
+        return f"the cost of {provider.name} is unknown, so max_cost cannot be checked"
     most = Decimal(str(rule.max_cost))
     if forecast.p90_usd <= most:
         return ""
@@ -143,7 +153,7 @@ def too_expensive(rule: RoutingRule, provider: Provider, facts: RouteFacts) -> s
 
 
 def rule_providers(rule: RoutingRule, settings: Settings) -> tuple[tuple[Provider, ...], str]:
-    """Whom it may mean, or why it can mean nobody. Neither: it names a method alone."""
+    """The providers it may mean, or why there are none. Both empty: it names only a method."""
     if not (rule.provider or rule.model):
         return (), ""
     try:
@@ -161,17 +171,8 @@ def _whole_word(word: str) -> re.Pattern[str]:
     return re.compile(rf"(?<!\w){re.escape(word)}(?!\w)")
 
 
-MAX_ALTERNATIVES: Final = 5
-MAX_FALLBACKS: Final = 2  # for a provider that go-ent chose by itself
-OWN_SOURCES: Final = frozenset({"policy", "learning"})
-UNASKED_REASON: Final = (
-    "only a pin or a rule sends a task to an agent, or to a model that no file names"
-)
-CODING_TYPES: Final = frozenset({"implement", "fix", "test"})
-
-
 class _Selection(Value, frozen=True, kw_only=True):
-    """Who decided for whom. By its own choice the stand-ins are go-ent's to choose as well."""
+    """The provider that a step has chosen."""
 
     step: DecisionStep
     provider: Provider
@@ -180,7 +181,7 @@ class _Selection(Value, frozen=True, kw_only=True):
 
 
 class RouteSearch:
-    """One walk through rules, defaults and policy, with its trail."""
+    """Goes through rules, defaults and policy, and records each step."""
 
     def __init__(
         self,
@@ -192,7 +193,7 @@ class RouteSearch:
     ) -> None:
         self._task, self._facts, self._settings = task, facts, settings
         self._pinned_method: Method | None = pin.method
-        self._rule_method: Method | None = None  # by a rule that names nothing else
+        self._rule_method: Method | None = None  # from a rule that names only a method
         self._candidates = tuple(candidates_for(task, settings, facts))
         self._facts_without_budget = replace(facts, budget_usd=None)
         self._fitting = _unique_models(c.provider for c in self._candidates if not c.obstacle)
@@ -227,31 +228,31 @@ class RouteSearch:
             warnings=tuple(self._warnings),
         )
 
-    # Who decides
+    # The sources, in order
 
     def _by_rules(self) -> _Selection | None:
         text = self._facts.text.lower()
         found: _Selection | None = None
-        method_said = False
+        method_decided = False
         for number, rule in enumerate(self._settings.rules, 1):
             name = rule_label(rule, number)
             if why := rule_mismatch(rule, self._task, text):
                 self._add_step("rule", name, why)
-            elif found or method_said:
+            elif found or method_decided:
                 self._add_step("rule", name, "an earlier rule has decided")
             elif not (rule.provider or rule.model):
-                method_said = self._take_method(rule, name)
+                method_decided = self._take_method(rule, name)
             else:
                 found = self._apply_rule(rule, name)
         return found
 
     def _take_method(self, rule: RoutingRule, name: str) -> bool:
-        """A rule without a provider says how; who is left to those after it."""
+        """Apply a rule that names only a method; later steps choose the provider."""
         if rule.method not in self._methods:
             self._skip(name, f"the method {rule.method!r} is not available in this version")
             return False
         self._rule_method = rule.method
-        self._add_step("rule", name, f"matches, and says the method: {rule.method}", decided=True)
+        self._add_step("rule", name, f"matches, and sets the method: {rule.method}", decided=True)
         return True
 
     def _apply_rule(self, rule: RoutingRule, name: str) -> _Selection | None:
@@ -292,7 +293,7 @@ class RouteSearch:
         return None
 
     def _roles(self) -> Iterator[tuple[str, bool]]:
-        """Names that `defaults` may have, and whether each is about this task."""
+        """The possible names in `defaults`, and whether each applies to this task."""
         task = self._task
         yield "large_context", task.context_tokens > LARGE_CONTEXT
         for role in self._settings.defaults:
@@ -316,26 +317,33 @@ class RouteSearch:
 
     def _by_policy(self) -> _Selection | None:
         chosen: _Selection | None = None
-        for wish in self._preferences.steps:
-            if chosen or not wish.order:
-                self._add_step("policy", wish.name, wish.why if not chosen else "decided before")
+        for preference in self._preferences.steps:
+            if chosen or not preference.order:
+                self._add_step(
+                    "policy", preference.name, preference.why if not chosen else "decided before"
+                )
             else:
-                chosen = self._apply_preference(wish)
+                chosen = self._apply_preference(preference)
         return chosen
 
-    def _apply_preference(self, wish: Preference) -> _Selection:
-        first, order = wish.order[0], self._preferences.best
+    def _apply_preference(self, preference: Preference) -> _Selection:
+        first, order = preference.order[0], self._preferences.best
         stays = order[0] is first
-        step = self._add_step("policy", wish.name, f"{wish.why}: {first.name}", decided=stays)
-        if told := self._preferences.worth.comparison(wish.order, order):
-            learned = self._add_step("learning", wish.name, told, decided=not stays)
+        step = self._add_step(
+            "policy",
+            preference.name,
+            f"{preference.why}{preference.joint}{first.name}",
+            decided=stays,
+        )
+        if change := self._preferences.worth.comparison(preference.order, order):
+            learned = self._add_step("learning", preference.name, change, decided=not stays)
             step = step if stays else learned
-        return _Selection(step=step, provider=order[0], quick=wish.quick)
+        return _Selection(step=step, provider=order[0], quick=preference.quick)
 
-    # What comes of it
+    # Helpers
 
     def _usable(self, name: str, provider: Provider) -> Provider | None:
-        """It, or a fallback of its own; the reason is told either way."""
+        """The provider, or the first usable of its fallbacks; what is passed over is recorded."""
         against = self._obstacle(provider)
         if not against:
             return provider
@@ -347,7 +355,7 @@ class RouteSearch:
         return None
 
     def _fallbacks(self, found: _Selection, others: Sequence[Provider]) -> tuple[Provider, ...]:
-        """Whoever chose the provider chooses its stand-ins."""
+        """Its configured fallbacks; the next best ones if go-ent chose the provider."""
         if self._facts.allow_fallback is False:
             return ()
         own = fallbacks_of(found.provider, self._settings)
@@ -360,31 +368,25 @@ class RouteSearch:
         return Route(provider=provider, method=method, reason="")
 
     def _reason(self, step: DecisionStep, how: str) -> str:
-        said = {
-            "policy": f"policy ({step.name}): {step.why}",
-            "learning": f"policy ({step.name}), by outcomes: {step.why}",
-        }
-        why = said.get(step.source, f"{step.name}: {step.why}")
-        if step.name == "default_provider":
-            why = step.why
-        how = f", by {self._pinned_method}, which was asked for" if self._pinned_method else how
+        prefix = {
+            "policy": f"policy ({step.name}): ",
+            "learning": f"policy ({step.name}), by outcomes: ",
+        }.get(step.source, "" if step.name == "default_provider" else f"{step.name}: ")
+        why = prefix + step.why
+        how = f", by {self._pinned_method}, as requested" if self._pinned_method else how
         return f"{why}{how}{TASK_CLAUSE}{task_summary(self._task)}"
 
     def _refusal(self) -> str:
         if not self._settings.providers:
             return none_configured(self._settings)
-        each = "; ".join(
-            f"{c.provider.name}: {c.obstacle or UNASKED_REASON}" for c in self._candidates
-        )
+        each = "; ".join(f"{c.provider.name}: {c.obstacle or NEEDS_PIN}" for c in self._candidates)
         above = budget_objection(self._facts, self._settings) if self._facts.hard else ""
         return f"no provider can take the task now. {each}" + (f". {above}" if above else "")
 
     def _obstacle(self, provider: Provider) -> str:
-        """Who names a provider decides about its price; the budget itself warns or refuses."""
+        """Ignores the budget: a rule or default may name an expensive provider."""
         if provider.backend in self._settings.agents and self._pinned_method not in (None, "agent"):
-            return (
-                f"it is an agent of its own, and the method {self._pinned_method!r} was asked for"
-            )
+            return f"it is an agent of its own, and the requested method is {self._pinned_method!r}"
         return obstacle(provider, self._task, self._facts_without_budget)
 
     def _provider_named(self, name: str | None) -> Provider | None:
@@ -409,13 +411,13 @@ def _same_model(one: Provider, other: Provider) -> bool:
 
 
 def _unique_models(providers: Iterator[Provider]) -> tuple[Provider, ...]:
-    """A model that has several names goes by the shortest, which people gave it."""
+    """Each model once, by its short name if it has one."""
     found: dict[tuple[str, str], Provider] = {}
     for provider in providers:
         if provider.method == "agent" or provider.listed:
-            continue  # see UNASKED
-        held = found.get((provider.backend, provider.model))
-        if held is None or ("/" in held.name and "/" not in provider.name):
+            continue  # see NEEDS_PIN
+        known = found.get((provider.backend, provider.model))
+        if known is None or ("/" in known.name and "/" not in provider.name):
             found[provider.backend, provider.model] = provider
     return tuple(found.values())
 
@@ -427,7 +429,7 @@ def decide_route(
     methods: Sequence[Method],
     facts: RouteFacts,
 ) -> RouteDecision:
-    """Pure, and always an answer: a task that nobody can take has a `refusal`."""
+    """Never raises: a task that no provider can take has a `refusal`."""
     if pin.method == "agent" in methods and not pin.provider and pin.model in (None, *TIERS):
         return _decide_by_tier(task, pin, settings, facts)
     if pin.provider or pin.model:
@@ -447,17 +449,17 @@ def decide_route(
 def _concessions(
     task: Classification, settings: Settings, facts: RouteFacts
 ) -> Iterator[tuple[RouteFacts, str]]:
-    """What is a warning rather than a wall, where it would leave nobody."""
+    """Relaxed facts, each with its warning, for when no provider is left."""
     if facts.avoid:
-        again = f"nobody else can take it now: {', '.join(facts.avoid)} may have it again"
+        again = f"no other provider can take it now: {', '.join(facts.avoid)} may get it again"
         yield replace(facts, avoid=()), again
     cramped = (
-        f"{task.context_tokens:,} tokens fit nobody's window: the widest was taken, and what there "
-        "is to read has to be read in parts"
+        f"{context_text(task.context_tokens)} fit no window: the widest was chosen, and the context "
+        "has to be read in parts"
     )
     yield replace(facts, no_window_fits=True), cramped
     if facts.budget_usd is not None and not facts.hard:
-        kept = f"nobody who can be had now keeps the budget_usd of {usd_text(facts.budget_usd)}"
+        kept = f"no available provider stays within budget_usd {usd_text(facts.budget_usd)}"
         above = budget_objection(facts, settings) or kept
         yield replace(facts, budget_usd=None), above
         yield replace(facts, budget_usd=None, no_window_fits=True), f"{cramped}; {above}"
@@ -482,15 +484,15 @@ def _decide_by_pin(
 def _decide_by_tier(
     task: Classification, pin: Pin, settings: Settings, facts: RouteFacts
 ) -> RouteDecision:
-    """go-ent's own agent: the tier that was asked for, or the one that fits the task."""
+    """For go-ent's own agent: the requested tier, or the one that fits the task."""
     candidates = tuple(candidates_for(task, settings, facts))
-    held, why = settings, "asked for"
+    own, why = settings, "asked for"
     if pin.model is None:
         why = tier_reason(task)
         fitting = tuple(c.provider for c in candidates if not c.obstacle)
-        held = replace(settings, providers=fitting) if fitting else settings
+        own = replace(settings, providers=fitting) if fitting else settings
     try:
-        provider, which = provider_for_tier(pin.model or tier_for(task), held, facts.prices)
+        provider, which = provider_for_tier(pin.model or tier_for(task), own, facts.prices)
     except NoRoute as error:
         step = DecisionStep(source="policy", name="tier", decided=False, why=str(error))
         return RouteDecision(refusal=str(error), steps=(step,), candidates=candidates)
@@ -514,7 +516,7 @@ def _decide_by_tier(
 def _pin_warnings(
     route: Route, task: Classification, settings: Settings, facts: RouteFacts
 ) -> Iterator[str]:
-    """A pin is obeyed although something speaks against it; then that is told."""
+    """A pin is obeyed in spite of obstacles, with a warning."""
     against = pin_objection(route.provider, task, facts)
     if not against:
         return

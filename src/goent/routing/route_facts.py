@@ -1,4 +1,4 @@
-"""What is known around a task, and what speaks against giving it to a provider now."""
+"""The facts that a routing decision uses, and a provider's obstacles for a task."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -10,19 +10,18 @@ from goent.domain.task_profile import Classification, Forecast
 from goent.domain.types import Price, Provider, Value
 from goent.routing.experience import Outlook
 
-USABLE_WINDOW: Final = (
-    0.8  # of a window may be filled by what there is to read; the rest is for the work
-)
+USABLE_WINDOW: Final = 0.8  # of a window that context may fill; the rest is for the work
 UNAVAILABLE_STATES: Final = frozenset({"limited", "down"})
 
 
 class RouteFacts(Value, frozen=True, kw_only=True):
-    """What is known now of the world around a task; the mappings go by the provider's name.
+    """What is known around a task. The mappings are by the provider's name.
 
-    `asks`: its permissions may have to ask somebody. `talk_only`: an answer in words is all it
-    needs, no file has to be opened. `keyless` names the variables that hold no key. `budget_usd` is what is left for it; a hard one is a wall.
-    `cramped`: nobody's window holds it, so that none is too small. `outlooks`: what outcomes taught.
-    Who is to `avoid` has failed it.
+    `may_ask`: its permissions may have to ask somebody. `needs_no_tools`: it needs only an answer in
+    words. `missing_keys` are the environment variables without a key. `budget_usd` is what is left;
+    a `hard` budget is never exceeded. `no_window_fits`: the context exceeds every window, so that
+    windows no longer count. `outlooks` come from earlier outcomes. The providers to `avoid` have
+    failed the task.
     """
 
     text: str = ""
@@ -42,6 +41,7 @@ class RouteFacts(Value, frozen=True, kw_only=True):
 
 
 def obstacle(provider: Provider, task: Classification, facts: RouteFacts) -> str:
+    """Why the provider cannot take the task now; empty if it can."""
     return (
         _has_failed(provider, facts)
         or _unavailable(provider, facts)
@@ -52,7 +52,7 @@ def obstacle(provider: Provider, task: Classification, facts: RouteFacts) -> str
 
 
 def pin_objection(provider: Provider, task: Classification, facts: RouteFacts) -> str:
-    """What a caller who insists on the provider should hear: all but the key and the money."""
+    """What to warn about a pinned provider: everything but its key and price."""
     return _unavailable(provider, facts) or _too_small(provider, task, facts)
 
 
@@ -95,7 +95,7 @@ def _too_expensive(provider: Provider, facts: RouteFacts) -> str:
 
 
 def clock_text(at: float, now: float) -> str:
-    """A time of today without its date."""
+    """A time; today's without its date."""
     then, today = datetime.fromtimestamp(at, UTC), datetime.fromtimestamp(now, UTC)
     shape = "%H:%M:%S UTC" if then.date() == today.date() else "%Y-%m-%d %H:%M UTC"
     return then.strftime(shape)
@@ -103,6 +103,10 @@ def clock_text(at: float, now: float) -> str:
 
 def count_text(number: int, noun: str) -> str:
     return f"{f'{number:,}' if number else 'no'} {noun}{'s' * (number != 1)}"
+
+
+def context_text(tokens: int) -> str:
+    return f"{tokens:,} token{'s' * (tokens != 1)} of context"
 
 
 def usd_text(amount: Decimal) -> str:

@@ -1,4 +1,4 @@
-"""Routes a task: gathers its classification, prices, history and health; the rules decide."""
+"""Routes a task: gathers its classification, prices, history and health, and lets the rules decide."""
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -29,31 +29,28 @@ from goent.routing.route_decision import RouteDecision, decide_route
 from goent.routing.route_facts import RouteFacts
 from goent.routing.task_advice import needs_no_tools, only_reads
 
+NO_FORECAST = Forecast(p50_usd=None, p90_usd=None, source="estimate")
+
 
 class TaskClassifier:
-    """Counts, and reads the weights, in a thread; nothing is loaded before the first task."""
+    """Classifies in a thread; the model is loaded with the first task."""
 
     async def classify(self, task: TaskText, cwd: Path) -> Classification:
         return await to_thread.run_sync(partial(_classify, task, cwd))
 
 
 def _classify(task: TaskText, cwd: Path) -> Classification:
-    from goent.routing.classification import (  # noqa: PLC0415 (see above)
-        classify,
-        count_context,
-    )
-    from goent.routing.task_features import load_weights  # noqa: PLC0415 (the same)
+    # Loading takes a while, and a daemon without tasks needs none of it.
+    from goent.routing import classification, task_features  # noqa: PLC0415 (see above)
 
-    return classify(task, weights=load_weights(), context=count_context(task, cwd))
-
-
-NO_FORECAST = Forecast(p50_usd=None, p90_usd=None, source="estimate")
+    context = classification.count_context(task, cwd)
+    return classification.classify(task, weights=task_features.load_weights(), context=context)
 
 
 class RouteRequest(Value, frozen=True, kw_only=True):
-    """A task before it has a way. `asks`: its permissions may have to ask somebody.
+    """A task before routing. `may_ask`: its permissions may have to ask somebody.
 
-    `chosen_permissions`: somebody said which. Else one that only reads needs to ask nobody.
+    With `chosen_permissions` the caller chose them; otherwise a task that only reads needs not ask.
     """
 
     text: str
@@ -72,9 +69,9 @@ class RouteRequest(Value, frozen=True, kw_only=True):
 
 
 class RoutedTask(Value, frozen=True, kw_only=True):
-    """What the task is, who would get it, and what every provider would take for it.
+    """A task's classification, route, and forecast at every provider.
 
-    `forecast` is for the route that was chosen, by its method; of no cost where there is none.
+    `forecast` is for the chosen route, by its method; without a cost if there is none.
     """
 
     task: Classification
@@ -84,12 +81,12 @@ class RoutedTask(Value, frozen=True, kw_only=True):
 
     @property
     def likely_usd(self) -> dict[str, Decimal]:
-        """What it will probably cost at each provider, as far as prices are known."""
+        """The likely cost at each provider with a known price."""
         return {name: f.p50_usd for name, f in self._known.items() if f.p50_usd is not None}
 
     @property
     def certain_usd(self) -> dict[str, Decimal]:
-        """As much of that as is no guess."""
+        """The part of the likely cost that is certain."""
         return {name: f.sure_usd for name, f in self._known.items() if f.sure_usd is not None}
 
     @property
@@ -103,16 +100,16 @@ class RoutedTask(Value, frozen=True, kw_only=True):
 def condition_now(
     provider: Provider, known: Callable[[Provider], ProviderCondition], servers: ModelServers
 ) -> ProviderCondition:
-    """A server of the user's own that does not answer is down; of all others their calls tell."""
+    """The provider's condition, from its calls; down if the user's own server does not answer."""
     trouble = servers.trouble(provider.backend)
     return ProviderCondition(state="down", reason=trouble) if trouble else known(provider)
 
 
 class Router:
-    """The way of each task.
+    """Routes tasks by the current settings.
 
-    `condition` tells how a provider is, `standings` how the budgets of the day and the project are,
-    `notices` what is wrong with the rules as written, `servers` which models the user's own have.
+    `condition` returns a provider's health, `standings` the budgets of the day and the project,
+    `notices` mistakes in the rules, `servers` the models of the user's own servers.
     """
 
     def __init__(  # noqa: PLR0913 (the ports, each by name)
@@ -144,7 +141,7 @@ class Router:
         self._experience = Experience()
 
     async def route(self, asked: RouteRequest) -> RoutedTask:
-        """Never refuses: a decision without a route says why there is none."""
+        """Never raises for a task without a route: its decision has the refusal."""
         await self._servers.refresh()
         settings, now = self._settings(), time.time()
         task = await self._classifier.classify(
@@ -192,7 +189,7 @@ class Router:
         return forecast_task(task, provider, method, price=price, past=await self._refreshed_past())
 
     async def knowledge(self) -> RoutingKnowledge:
-        """All that it has learned, for whoever looks back."""
+        """What the router has learned, for a backtest."""
         settings, now = self._settings(), time.time()
         past = await self._refreshed_past()
         return RoutingKnowledge(
@@ -215,7 +212,7 @@ class Router:
         return self._past
 
     async def _budget(self, asked: RouteRequest, settings: Settings) -> Decimal | None:
-        """The tightest of all."""
+        """The smallest budget that applies."""
         hard = [each.left_usd for each in await self._standings() if each.limit.hard]
         own = [asked.budget_usd, settings.budget.per_task]
         return min((amount for amount in (*own, *hard) if amount is not None), default=None)

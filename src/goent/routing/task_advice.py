@@ -1,18 +1,17 @@
-"""Says whether a task needs tools, asks for an edit, and should be delegated or split at all."""
+"""Decides whether a task needs tools or asks for edits, and advises on delegating and splitting."""
 
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Final
 
-from goent.domain.task_profile import Classification, Forecast, TaskType
+from goent.domain.task_profile import MIN_CONFIDENCE, Classification, Forecast, TaskType
 from goent.domain.types import Method
 
 TALK_TYPES: Final[frozenset[TaskType]] = frozenset({"analyze", "review", "documentation"})
 EDIT_TYPES: Final[frozenset[TaskType]] = frozenset(
     {"implement", "fix", "refactor", "documentation", "test", "format"}
 )
-MIN_CONFIDENCE: Final = 0.6  # of the type
 
 _QUESTION: Final = re.compile(
     r"\?\s*$|^\s*(?:what|why|how|when|which|who|where|is|are|does|do|can|could|should|would"
@@ -23,7 +22,7 @@ _LOOK_VERB: Final = re.compile(
     r"\s*(?:please\s+)?(?:review|check|find|list|look|show|read|count|search|inspect|examine|audit)\b",
     re.IGNORECASE,
 )
-# Whoever says these has something on disk in mind, which only a worker with tools can open.
+# These refer to something on disk, which only a worker with tools can open.
 _PROJECT_WORD: Final = re.compile(
     r"\b(?:this|these|those|repo(?:sitory)?|code ?base|here|our|my|we|us|it)\b"
     r"|\bthe (?!differences?|best|most|main|same|meaning|purpose|point|advantages?|concept|usual)\w"
@@ -35,7 +34,7 @@ _CHANGE_VERB: Final = re.compile(
     r"|replace|commit|run|install)\b",
     re.IGNORECASE,
 )
-# The task begins with one of these: what comes later may be about them, or a condition.
+# Only at the beginning of a task: later ones may be conditions or descriptions.
 _EDIT_VERB: Final = re.compile(
     r"\s*(?:(?:feat|fix|bugfix|refactor|docs?|tests?|style|lint|format)(?:\([^()\n]{1,40}\))?!?:\s"
     r"|(?:(?:please|now|just|then)[\s,]{1,3}){0,3}"
@@ -63,14 +62,15 @@ _NO_EDITS: Final = re.compile(
     r"|\b(?:answer|reply|respond) (?:with|in|by|only)\b",
     re.IGNORECASE,
 )
-MAX_TEXT: Final = 20_000  # characters that are looked at
+MAX_TEXT: Final = 20_000  # characters that are examined
+FEW_LINES: Final = 10
+MIN_SHARED_FILES: Final = 3  # files of one folder that belong together
+MANY_FILES: Final = 12
+LONG_S: Final = 1_800
 
 
 def needs_no_tools(text: str, kind: TaskType, *, attached: bool) -> bool:
-    """A question whose answer is words, and all that it is about comes with it.
-
-    `attached`: what there is to read is handed over with the task.
-    """
+    """Whether it is a question that needs no files, or has them `attached`."""
     said = text[:MAX_TEXT]
     if kind not in TALK_TYPES or not _QUESTION.search(said) or _CHANGE_VERB.search(said):
         return False
@@ -78,7 +78,7 @@ def needs_no_tools(text: str, kind: TaskType, *, attached: bool) -> bool:
 
 
 def only_reads(text: str, kind: TaskType) -> bool:
-    """Whether all that the task asks for is to look at something and tell."""
+    """Whether the task asks only to look at something and report."""
     said = text[:MAX_TEXT]
     if kind not in TALK_TYPES or _CHANGE_VERB.search(said):
         return False
@@ -86,9 +86,9 @@ def only_reads(text: str, kind: TaskType) -> bool:
 
 
 def asks_for_edits(text: str, task: Classification) -> bool:
-    """Whether an answer in words alone cannot be what was asked for.
+    """Whether the task certainly asks for edits, so that an answer in words cannot be enough.
 
-    In doubt it can: a right answer that is called wrong does more harm than a wrong one that passes.
+    In doubt no: calling a right answer wrong does more harm than letting a wrong one pass.
     """
     said = _QUOTED.sub(" ", text[:MAX_TEXT])
     begins = _EDIT_VERB.match(said)
@@ -100,17 +100,11 @@ def asks_for_edits(text: str, task: Classification) -> bool:
     ):
         return False
     if begins["makes"] and task.type == "documentation":
-        return False  # a text, which may stand in the answer
+        return False  # a text, which may be the answer itself
     if _FILE_NAME.search(said):
         return True
-    quotes = said != text[:MAX_TEXT]  # what is quoted can be worked on in the answer
+    quotes = said != text[:MAX_TEXT]  # quoted code can be changed in the answer
     return task.confidence >= MIN_CONFIDENCE and not quotes and bool(_OF_PROJECT.search(said))
-
-
-FEW_LINES: Final = 10
-MIN_SHARED_FILES: Final = 3  # files of one folder that belong together
-MANY_FILES: Final = 12
-LONG_S: Final = 1_800
 
 
 def advise(
@@ -119,27 +113,22 @@ def advise(
     """`files` are those that the task names."""
     if method == "api":
         yield (
-            "A question that needs no files: method api answers it in one call, without a worker's "
-            "session."
+            "A question that needs no files: method api answers it in one call, without a session."
         )
         return
     if _is_an_edit_or_two(task):
-        yield (
-            "Do not delegate: an edit of a few lines in one file is done sooner than a worker has "
-            "read the task and you its result."
-        )
+        yield ("Do not delegate: an edit of a few lines in one file is faster to make yourself.")
         return
     shared = _one_folder(files)
     if shared is not None and len(files) >= MIN_SHARED_FILES:
         yield (
-            f"Do not split: the {len(files)} files lie in {shared or 'one folder'!r} and belong "
-            "together; several workers would meet in the same places."
+            f"Do not split: the {len(files)} files are in {shared or 'one folder'!r} and belong "
+            "together; several workers would edit the same places."
         )
     elif _is_big(task, forecast):
         yield (
-            f"Split it: {_amount(task)} much for one worker. "
-            "Give parts that touch different folders to workers of their own, each with its verify "
-            "commands."
+            f"Split it: {_amount(task)} much for one worker. Give parts that touch different "
+            "folders to separate workers, each with its own verify commands."
         )
     if task.complexity in ("complex", "high"):
         yield "Pass verify commands: a claim about a task of this size is worth little by itself."

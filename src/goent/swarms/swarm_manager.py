@@ -1,7 +1,7 @@
 """Runs the swarms of a project: checks, starts, supervises, retries and cancels them.
 
-What it gave and stopped in this life of go-ent it remembers only so as not to do it twice: a next
-go-ent decides anew from the journal, and comes to the same end.
+All decisions come from the journal, so that the next daemon continues with the same result; in
+memory is only what prevents this one from doing something twice.
 """
 
 import logging
@@ -45,6 +45,7 @@ from goent.domain.swarm_messages import (
 from goent.domain.types import Failure, Isolation, Pin
 from goent.domain.verification import blank_commands
 from goent.domain.workspace import Conflict, WorkspaceManager
+from goent.routing.route_facts import count_text
 from goent.swarms.swarm_merge import WorkJoiner
 from goent.swarms.swarm_report import (
     shared_work,
@@ -68,7 +69,7 @@ from goent.workers.feed import Feed
 from goent.workers.orchestrator import ID_ALPHABET, Orchestrator
 from goent.workers.task_intake import SwarmMembership, working_directory
 from goent.workers.views import SwarmTaskView, SwarmView, WorkerView
-from goent.workers.worker_failover import as_failure
+from goent.workers.worker_failover import INTERNAL_ERROR, as_failure
 from goent.workers.worker_queries import (
     HEARTBEAT_S,
     OnProgress,
@@ -77,11 +78,25 @@ from goent.workers.worker_queries import (
     WorkerQueries,
 )
 
-MOST_TASKS: Final = 100
+log = logging.getLogger(__name__)
+
+MAX_TASKS: Final = 100
+RETRY_S = 1.0  # seconds between attempts to write to a disk that refuses
+CONTINUE_PROMPT = """\
+You were interrupted in the middle of your task. Look at what is already there, and continue until \
+it is done. The task was:
+
+"""
+UNCOMMITTED_WARNING = (
+    "the workers do not see {files} that are changed or new but not committed: commit them, or "
+    "pass uncommitted: true"
+)
+DEFAULT_CONCURRENCY = 8  # workers of a swarm
+CANCEL_TIMEOUT_S = 60.0  # seconds that a cancelled swarm has to stop
 
 
 def check_tasks(request: SwarmSpawnRequest, settings: Settings) -> None:
-    """Raise a `RequestError` that names each mistake."""
+    """Raise a `RequestError` with all mistakes."""
     mistakes = [*_blank_verify(request), *_mistakes(request.tasks, settings)]
     if mistakes:
         raise RequestError("; ".join(mistakes))
@@ -96,8 +111,8 @@ def _blank_verify(request: SwarmSpawnRequest) -> Iterator[str]:
 
 
 def _mistakes(tasks: Sequence[SwarmTask], settings: Settings) -> Iterator[str]:
-    if len(tasks) > MOST_TASKS:
-        yield f"{len(tasks)} tasks are more than {MOST_TASKS}: make several swarms of them"
+    if len(tasks) > MAX_TASKS:
+        yield f"{len(tasks)} tasks are more than {MAX_TASKS}: split them into several swarms"
     for name, count in Counter(task.id for task in tasks).items():
         if count > 1:
             yield f"{count} tasks have the id {name!r}: give each its own"
@@ -115,7 +130,7 @@ def _mistakes_of(task: SwarmTask, known: set[str], settings: Settings) -> Iterat
         if name == task.id:
             yield f"{where} comes after itself"
         elif name not in known:
-            yield f"{where} comes after {name!r}, and there is no such task"
+            yield f"{where} comes after {name!r}, which does not exist"
     names = {p.name for p in settings.providers} | set(settings.backends) | set(settings.agents)
     for name in (*((task.provider,) if task.provider else ()), *task.race):
         if name not in names:
@@ -135,19 +150,11 @@ def _cycle(after: Mapping[str, Sequence[str]]) -> Iterator[str]:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         round_: Sequence[str] = error.args[1]
-        yield f"tasks wait for each other in a circle: {' after '.join(round_)}"
-
-
-RETRY_S = 1.0  # seconds between attempts to write to a disk that refuses
-CONTINUE_PROMPT = """\
-You were interrupted in the middle of your task. Look at what is there already, and go on until it \
-is done. The task was:
-
-"""
+        yield f"tasks wait for each other in a cycle: {' after '.join(round_)}"
 
 
 class SwarmRunner:
-    """Sees one swarm through."""
+    """Runs one swarm to its end."""
 
     def __init__(
         self, swarm: str, *, feed: Feed, orchestrator: Orchestrator, joiner: WorkJoiner
@@ -157,12 +164,10 @@ class SwarmRunner:
         self._workers = orchestrator
         self._joiner = joiner
         self._beginning: set[str] = set()
-        self._notified: set[tuple[str, int]] = (
-            set()
-        )  # who was asked to go on or to stop, in which turn
+        self._notified: set[tuple[str, int]] = set()  # workers resumed or stopped, by turn
 
     async def run(self) -> None:
-        """Until every task is over, and whoever is not needed has stopped."""
+        """Run until every task is over and every unneeded worker has stopped."""
         async with anyio.create_task_group() as group:
             while True:
                 seq, view = self._feed.seq, self._feed.swarm(self.swarm)
@@ -177,7 +182,7 @@ class SwarmRunner:
                     await self._feed.wait_for_news(seq)
 
     async def _take_step(self, step: SwarmStep, view: SwarmView, group: TaskGroup) -> bool:
-        """Whether the swarm has a new event."""
+        """Take the step; returns whether the swarm has a new event."""
         match step:
             case GiveTask():
                 worker = self._workers.new_id()
@@ -206,7 +211,7 @@ class SwarmRunner:
         return True
 
     async def _notify(self, step: ResumeWorker | StopWorker) -> None:
-        """A worker that has closed meanwhile needs neither."""
+        """Resume or stop a worker, unless it has closed meanwhile."""
         try:
             if isinstance(step, ResumeWorker):
                 words = CONTINUE_PROMPT + self._feed.view(step.worker).spawned.task
@@ -243,7 +248,7 @@ class SwarmRunner:
             self._beginning.discard(worker)
 
     async def _commit(self) -> None:
-        """What is decided next rests on it; a full disk makes the swarm wait, nothing worse."""
+        """Wait until the events are stored: the next decision depends on them."""
         while True:
             try:
                 return await self._feed.commit()
@@ -252,7 +257,7 @@ class SwarmRunner:
 
 
 def isolation_of(task: SwarmTask, spawned: SwarmSpawned) -> Isolation:
-    """As asked; by itself, a folder of its own for who may write."""
+    """The requested isolation; by default, a folder of its own for workers that may write."""
     asked = spawned.request
     wanted = task.isolation or asked.isolation
     if wanted != "auto":
@@ -297,16 +302,6 @@ def _decimal(amount: float | None) -> Decimal | None:
     return None if amount is None else Decimal(str(amount))
 
 
-log = logging.getLogger(__name__)
-
-UNCOMMITTED_WARNING = (
-    "the workers do not see {files} changed or new files that are not committed: commit them, or pass "
-    "uncommitted: true"
-)
-DEFAULT_CONCURRENCY = 8  # workers of a swarm, where nobody says otherwise
-CANCEL_TIMEOUT_S = 60.0  # seconds that a cancelled swarm has to come to rest
-
-
 class SwarmManager:
     """All swarms of a project."""
 
@@ -316,14 +311,14 @@ class SwarmManager:
         settings: Callable[[], Settings],
         feed: Feed,
         orchestrator: Orchestrator,
-        enquiries: WorkerQueries,
+        queries: WorkerQueries,
         workspaces: WorkspaceManager,
         joiner: WorkJoiner,
     ) -> None:
         self._settings = settings
         self._feed = feed
         self._workers = orchestrator
-        self._queries = enquiries
+        self._queries = queries
         self._workspaces = workspaces
         self._joiner = joiner
         self._group: TaskGroup | None = None
@@ -331,7 +326,7 @@ class SwarmManager:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Swarms of a go-ent that ended go on; leaving the context leaves them to the next."""
+        """Run swarms inside this context, also those of an earlier daemon."""
         async with anyio.create_task_group() as group:
             self._group = group
             for view in list(self._feed.swarms.values()):
@@ -349,31 +344,31 @@ class SwarmManager:
             self._group.start_soon(self._run, swarm, name=f"swarm {swarm}")
 
     async def _run(self, swarm: str) -> None:
-        engine = SwarmRunner(
+        runner = SwarmRunner(
             swarm, feed=self._feed, orchestrator=self._workers, joiner=self._joiner
         )
         try:
-            await engine.run()
+            await runner.run()
         except Exception as bug:
-            log.exception("swarm %s met a fault of go-ent's own", swarm)
+            log.exception("swarm %s: %s", swarm, INTERNAL_ERROR)
             await self._give_up(swarm, bug)
         finally:
             self._living.discard(swarm)
-        if not self._feed.swarm(swarm).over:  # reopened in the last moment
+        if not self._feed.swarm(swarm).over:  # reopened just now
             self._supervise(swarm)
 
     async def _give_up(self, swarm: str, bug: Exception) -> None:
-        """Whoever waits for it hears of the fault; its workers go on by themselves."""
+        """Fail the open tasks, so that nobody waits for ever; their workers continue."""
         for name, task in self._feed.swarm(swarm).tasks.items():
             if not task.settled:
                 failed = TaskSettled(task=name, state="failed", failure=as_failure(bug))
                 await self._feed.append(swarm, failed)
         await self._feed.commit()
 
-    # What can be asked
+    # Operations
 
     async def spawn(self, request: SwarmSpawnRequest, base: Path) -> str:
-        """Accept the tasks; the workers start on their own."""
+        """Accept the tasks; the workers start in the background."""
         self._workers.check_ready()
         settings = self._settings()
         check_tasks(request, settings)
@@ -393,7 +388,7 @@ class SwarmManager:
         return swarm
 
     async def _with_base(self, spawned: SwarmSpawned) -> SwarmSpawned:
-        """All begin with one commit, whatever becomes of the checkout meanwhile."""
+        """With the commit that all tasks start from, whatever happens to the checkout."""
         request, cwd = spawned.request, Path(spawned.cwd)
         kinds = {isolation_of(task, spawned) for task in request.tasks}
         if "copy" in kinds:
@@ -403,14 +398,14 @@ class SwarmManager:
         await self._workspaces.check(cwd, "worktree")
         repository, base = await self._workspaces.head(cwd, uncommitted=request.uncommitted)
         unseen = 0 if request.uncommitted else await self._workspaces.uncommitted(cwd)
-        warnings = (UNCOMMITTED_WARNING.format(files=unseen),) if unseen else ()
+        warnings = (UNCOMMITTED_WARNING.format(files=count_text(unseen, "file")),) if unseen else ()
         return replace(spawned, repository=repository, base=base, warnings=warnings)
 
     def status(self, swarm: str) -> SwarmStatus:
         return swarm_status(self._feed.swarm(swarm), self._feed.views, time.time())
 
     async def wait(self, request: SwarmWaitRequest, on_progress: OnProgress) -> SwarmStatus:
-        """Until every task is over, or a worker asks something: that needs the caller."""
+        """Wait until every task is over, or a worker asks a question, which needs the caller."""
         reports = ProgressReports()
         with anyio.move_on_after(request.timeout_s):
             while not self._is_idle(request.swarm_id):
@@ -451,20 +446,20 @@ class SwarmManager:
         return whole if request.whole else shorten_result(whole)
 
     async def _overlaps(self, cwd: str, shared: Sequence[SharedWork]) -> tuple[Conflict, ...]:
-        """Where several worked in one folder, nothing but the files and their edits tells."""
+        """The conflicts of tasks that worked in one shared folder."""
         if len(shared) < 2:  # noqa: PLR2004 (it takes two)
             return ()
         return shared_overlaps(cwd, shared, {}, await self._workspaces.file_states(Path(cwd)))
 
     async def retry(self, request: SwarmRetryRequest) -> None:
-        """Open tasks that did not complete again, and those that were blocked by them."""
+        """Reopen tasks that did not complete, and those that they blocked."""
         self._workers.check_ready()
         view = self._feed.swarm(request.swarm_id)
         meant = [task for task in view.named(request.tasks) if _can_retry(task)]
         if not meant:
             raise RequestError(
-                f"swarm {view.id!r} has nothing to retry: only what failed, was cancelled or is "
-                "blocked can be tried again"
+                f"swarm {view.id!r} has nothing to retry: only failed, cancelled and blocked tasks "
+                "can be retried"
             )
         pin = Pin(provider=request.provider, model=request.model, method=request.method)
         for task in (*meant, *self._blocked_by(view.id, meant)):
@@ -493,7 +488,7 @@ class SwarmManager:
         return tuple(dict.fromkeys(each.provider for each in known if each.provider))
 
     async def cancel(self, request: SwarmCancelRequest, by: str) -> None:
-        """Returns when what was meant has stopped, or the time is up."""
+        """Cancel tasks; returns when they have stopped, or the time is up."""
         view = self._feed.swarm(request.swarm_id)
         meant = tuple(task.task.id for task in view.named(request.tasks) if not task.settled)
         if not meant:
@@ -506,7 +501,7 @@ class SwarmManager:
                 await self._feed.wait_for_news(self._feed.seq)
 
     def state_marks(self) -> dict[str, StateMark]:
-        """How each swarm and its workers stand, in short: what is equal has not changed."""
+        """A comparable mark per swarm: equal marks mean that nothing has changed."""
         return {swarm: self.state_mark(swarm) for swarm in self._feed.swarms}
 
     def state_mark(self, swarm: str) -> StateMark:
@@ -536,7 +531,7 @@ class SwarmManager:
         )
 
     def _name(self, wanted: str) -> str:
-        """Branches are called after it, so that no other swarm of the project may have it."""
+        """A name that no other swarm of the project has: branches are named after it."""
         taken = {view.spawned.name for view in self._feed.swarms.values()}
         numbered = (f"{wanted}-{number}" for number in range(2, len(taken) + 3))
         return next(name for name in (wanted, *numbered) if name not in taken)

@@ -1,7 +1,6 @@
 """Merges the finished work of a swarm's tasks, and verifies the merge.
 
-Asked of git, in objects; nothing is checked out but in a scratch folder, where the verify commands
-run on the merge.
+git merges in its object store; only a scratch folder is checked out, for the verify commands.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,13 +35,13 @@ NOTHING_KEPT = "its work was not kept"
 
 
 class MergeConflict(WorkerError):
-    """What a task should start from does not go together."""
+    """The work that a task should start from does not merge."""
 
     kind = "merge_conflict"
 
 
 class CheckedMerge(Value, frozen=True, kw_only=True):
-    """A merge, and what the verify commands said on it."""
+    """A merge, and the results of the verify commands on it."""
 
     merge: Merge
     checks: tuple[Check, ...] = ()
@@ -50,7 +49,7 @@ class CheckedMerge(Value, frozen=True, kw_only=True):
 
 
 class VerifyCommands(Value, frozen=True, kw_only=True):
-    """The commands that must succeed: `common` ones anywhere, `own` ones where a task's work is."""
+    """The verify commands: `common` for every merge, `own` for merges with that task's work."""
 
     common: tuple[str, ...] = ()
     own: Mapping[str, tuple[str, ...]] = {}
@@ -61,18 +60,18 @@ class VerifyCommands(Value, frozen=True, kw_only=True):
 
 
 class SwarmWork(Value, frozen=True, kw_only=True):
-    """The finished work of a swarm, the place where it is, and what is not there."""
+    """The finished work of a swarm, its repository, and what is left out."""
 
     repository: str
     base: str
     pieces: tuple[WorkPiece, ...]
-    subfolder: str = ""  # where the swarm works, from the top of the checkout
+    subfolder: str = ""  # of the checkout, in which the swarm works
     left_out: Mapping[str, str] = {}
     after: Mapping[str, tuple[str, ...]] = {}
     kind: WorkspaceKind = "worktree"
 
     def resting_on(self, task: str) -> set[str]:
-        """The task, and all that started from its work."""
+        """The task, and all tasks that started from its work."""
         found = {task}
         for _ in self.after:
             found |= {name for name, before in self.after.items() if found & set(before)}
@@ -80,7 +79,7 @@ class SwarmWork(Value, frozen=True, kw_only=True):
 
 
 class WorkJoiner:
-    """Compares and joins what a swarm's workers made."""
+    """Compares and joins the work of a swarm's workers."""
 
     def __init__(self, *, feed: Feed, merging: Merger, verifier: Verifier) -> None:
         self._feed = feed
@@ -88,9 +87,9 @@ class WorkJoiner:
         self._verifier = verifier
 
     async def start_of(self, view: SwarmView, task: SwarmTask) -> str | None:
-        """The commit that the task begins with: its predecessors' merged work.
+        """The commit that the task starts from: its predecessors' merged work.
 
-        Raises `MergeConflict` if that does not go together.
+        Raises `MergeConflict` if that does not merge.
         """
         before = self.pieces(view, [view.tasks[name] for name in task.after])
         if not before.pieces:
@@ -102,13 +101,13 @@ class WorkJoiner:
         if merge.left:
             raise MergeConflict(
                 f"task {task.id!r} starts from the work of {', '.join(task.after)}, which does not "
-                f"go together: {_first_conflict(merge.left[0])}. Merge them by hand, or let one come after "
-                "the other"
+                f"merge: {_first_conflict(merge.left[0])}. Merge it by hand, or let one come after the "
+                "other"
             )
         return merge.commit
 
     def pieces(self, view: SwarmView, tasks: Sequence[SwarmTaskView]) -> SwarmWork:
-        """Of those that are completed; the others, and why not."""
+        """The work of the completed tasks, and why the others are left out."""
         found: list[WorkPiece] = []
         without: Mapping[str, str] = {}
         space: Workspace | None = None
@@ -156,7 +155,7 @@ class WorkJoiner:
         return await self._merging.merge(pieces.repository, pieces.base, pieces.pieces, message)
 
     async def join(self, pieces: SwarmWork, message: str, proof: VerifyCommands) -> CheckedMerge:
-        """Merge, and verify: what merges cleanly but fails the commands is left out, and named."""
+        """Merge and verify. Work that merges but fails the commands is left out and reported."""
         set_aside: list[UnmergedPiece] = []
         notes: tuple[str, ...] = ()
         while True:
@@ -165,7 +164,9 @@ class WorkJoiner:
             if _all_passed(checks) or not merge.merged:
                 break
             if not _all_passed(await self._verify(pieces, pieces.base, proof.common)):
-                notes = ("the verify commands fail already on what the tasks started from",)
+                notes = (
+                    "the verify commands already fail on the commit that the tasks started from",
+                )
                 break
             alarm = await self._find_culprit(pieces, merge, proof, checks)
             culprit = alarm.tasks[0]
@@ -185,18 +186,18 @@ class WorkJoiner:
     async def _find_culprit(
         self, pieces: SwarmWork, merge: Merge, proof: VerifyCommands, checks: Sequence[Check]
     ) -> Conflict:
-        """Whose work makes the commands fail on the merge: the first after which they do."""
-        said: dict[str, tuple[Check, ...]] = {}
+        """The first piece after which the commands fail on the merge."""
+        known: dict[str, tuple[Check, ...]] = {}
 
         async def fails(commit: str) -> bool:
             there = len(merge.steps) - merge.steps[::-1].index(commit)
             commands = proof.of(merge.merged[:there])
-            said[commit] = await self._verify(pieces, commit, commands)
-            return not _all_passed(said[commit])
+            known[commit] = await self._verify(pieces, commit, commands)
+            return not _all_passed(known[commit])
 
-        found = await first_failing(merge.steps[:-1], fails)  # that the last fails is known
+        found = await first_failing(merge.steps[:-1], fails)  # the last is known to fail
         first = len(merge.steps) - 1 if found is None else found
-        checks = said.get(merge.steps[first], checks)
+        checks = known.get(merge.steps[first], checks)
         failed = next(check for check in checks if check.exit != 0)
         return Conflict(
             kind="semantic",
@@ -216,12 +217,12 @@ class WorkJoiner:
     async def publish(
         self, pieces: SwarmWork, branch: str, commit: str, *, replaces: str | None
     ) -> None:
-        """`replaces` is where an earlier merge put the branch: from there it may move anywhere."""
+        """Set the branch. `replaces` is the commit of an earlier merge, which may be dropped."""
         await self._merging.publish(pieces.repository, branch, commit, replaces=replaces)
 
     async def apply(self, pieces: SwarmWork, checkout: Path, commit: str) -> str:
         if not pieces.pieces:
-            raise RequestError("there is nothing to apply: no task has changed anything")
+            raise RequestError("there is nothing to apply: no task has changed a file")
         return await self._merging.apply(pieces.repository, checkout, commit)
 
 
@@ -239,13 +240,13 @@ def _advice(alarm: Conflict, task: str) -> str:
     with_ = f" beside {', '.join(others)}" if others else ""
     from_ = "" if task == culprit else f"{task} starts from {culprit}. "
     return (
-        f"{from_}{culprit} merges cleanly{with_}, but then {alarm.detail}. Prompt its worker to mend "
+        f"{from_}{culprit} merges cleanly{with_}, but then {alarm.detail}. Prompt its worker to fix "
         "that on the merged branch, or retry it after the others"
     )
 
 
 class SwarmMerger:
-    """Joins what the tasks made. Nothing of the user's is touched but by `apply`."""
+    """Merges a swarm's work on request. Only `apply` changes the user's checkout."""
 
     def __init__(self, *, feed: Feed, orchestrator: Orchestrator, joiner: WorkJoiner) -> None:
         self._feed = feed
@@ -294,15 +295,13 @@ class SwarmMerger:
         )
 
     async def _close_workers(self, view: SwarmView, merged: Sequence[str]) -> None:
-        """What is merged needs no folder any more, and its worker none to work in."""
+        """Close the workers whose work is merged, and remove their folders."""
         async with anyio.create_task_group() as group:
             for worker in (w for name in merged for w in view.tasks[name].workers):
                 if worker in self._workers.living_workers:
                     stop = CancelRequest(worker_id=worker, reason="its work is merged", close=True)
                     group.start_soon(self._workers.cancel, stop, "its swarm")
-        await (
-            self._workers.worker_folders.tidy()
-        )  # also the folders of those that were closed before
+        await self._workers.worker_folders.tidy()  # also of workers that were closed before
 
 
 def _verify_commands(
@@ -326,7 +325,7 @@ def _merged_event(branch: str, joined: CheckedMerge) -> WorkMerged:
 
 
 def _copy_notes(pieces: SwarmWork, branch: str | None, view: SwarmView) -> tuple[str, ...]:
-    """Where there is no git, the branch is in a repository that nobody knows."""
+    """How to get the merged files where the user's folder is no repository."""
     if pieces.kind != "copy" or branch is None:
         return ()
     taken = f"git --git-dir {pieces.repository} archive {branch} | tar -x -C {view.spawned.cwd}"
@@ -336,7 +335,7 @@ def _copy_notes(pieces: SwarmWork, branch: str | None, view: SwarmView) -> tuple
 def _check_can_apply(joined: CheckedMerge, branch: str, pieces: SwarmWork, view: SwarmView) -> None:
     if evidence_of(joined.checks) == "refuted":
         raise RequestError(
-            f"the verify commands fail on {branch}, so nothing was applied: mend that, or merge by hand"
+            f"the verify commands fail on {branch}, so nothing was applied: fix that, or merge by hand"
         )
     for how in _copy_notes(pieces, branch, view):
         raise RequestError(f"merged, but nothing was applied: {how}")

@@ -17,7 +17,7 @@ from goent.domain.swarm_messages import (
     TaskState,
     Totals,
 )
-from goent.domain.types import ENDED_STATES, Evidence, Failure, FileChange, Usage, rounded_usd
+from goent.domain.types import ENDED_STATES, Evidence, FileChange, Usage, rounded_usd
 from goent.domain.workspace import Conflict, Merge, UnmergedPiece
 from goent.swarms.swarm_steps import attempt_outcome
 from goent.workers.change_attribution import SharedWork
@@ -79,7 +79,7 @@ def swarm_state(view: SwarmView, workers: WorkerViews) -> SwarmState:
 
 
 def swarm_evidence(state: SwarmState, lines: Sequence[TaskLine]) -> Evidence | None:
-    """What the whole rests on: the weakest of its tasks. None until all are over."""
+    """The weakest evidence of its tasks. None until all are over."""
     if state not in ENDED_SWARM_STATES:
         return None
     found = {line.evidence for line in lines}
@@ -91,19 +91,19 @@ def swarm_evidence(state: SwarmState, lines: Sequence[TaskLine]) -> Evidence | N
 
 
 def workers_of(task: SwarmTaskView, workers: WorkerViews) -> list[WorkerView]:
-    """All that ever had the task."""
+    """All workers that ever had the task."""
     return [workers[name] for name in task.workers if name in workers]
 
 
 def total_cost(workers: Sequence[WorkerView]) -> Decimal | None:
-    """None if a call's price is not known; a worker without any call has cost nothing."""
+    """None if any call's price is unknown; a worker without calls has cost nothing."""
     if any(worker.unknown_calls for worker in workers):
         return None
     return sum((worker.known_usd for worker in workers), Decimal(0))
 
 
 def task_lines(task: SwarmTaskView, workers: WorkerViews, now: float) -> Iterator[TaskLine]:
-    """One line; while a race runs, one for each that runs in it."""
+    """One line; while a race runs, one per running worker."""
     running = [] if task.settled else [a for a in task.attempts if _runs(a, workers)]
     if len(running) > 1:
         for attempt in running:
@@ -132,7 +132,7 @@ def _line(
         attempts=len(task.workers),
         tokens=sum(worker.usage.total for worker in had),
         cost_usd=rounded_usd(total_cost(had)) if had else None,
-        failure=_failure(task),
+        failure=task.settled.failure if task.settled else None,
     )
     if view is None:
         return common
@@ -161,10 +161,6 @@ def _state(task: SwarmTaskView, view: WorkerView | None) -> TaskState:
     return view.state if view.state not in ENDED_STATES else "running"
 
 
-def _failure(task: SwarmTaskView) -> Failure | None:
-    return task.settled.failure if task.settled else None
-
-
 def swarm_result(  # noqa: PLR0913 (what it is made of, each by name)
     view: SwarmView,
     workers: WorkerViews,
@@ -175,7 +171,7 @@ def swarm_result(  # noqa: PLR0913 (what it is made of, each by name)
     without: Mapping[str, str],
     now: float,
 ) -> SwarmResult:
-    """Everything. `accounts` are by the workers' ids."""
+    """The complete result. `accounts` are by worker id."""
     stands = swarm_status(view, workers, now)
     left = [left_over(each) for each in merge.left]
     left += [LeftOver(task=name, reason=why) for name, why in without.items()]
@@ -196,7 +192,7 @@ def swarm_result(  # noqa: PLR0913 (what it is made of, each by name)
 def shared_work(
     view: SwarmView, workers: WorkerViews, accounts: Mapping[str, WorkSummary]
 ) -> tuple[SharedWork, ...]:
-    """What the workers without a folder of their own edited, and when they were at work."""
+    """What the workers in the shared folder edited, and when they were working."""
     return tuple(
         SharedWork(
             task=task.task.id,
@@ -255,7 +251,7 @@ def _notes(view: SwarmView) -> Iterator[str]:
 
 
 def shorten_result(result: SwarmResult) -> SwarmResult:
-    """The same for a model's context: below 1,500 tokens for 8 workers."""
+    """The result cut for a model's context: below 1,500 tokens for 8 workers."""
     notes = list(result.notes)
     tasks = result.tasks
     if len(tasks) > LINES_LIMIT:
@@ -265,7 +261,7 @@ def shorten_result(result: SwarmResult) -> SwarmResult:
         notes.append(f"{CONFLICTS_LIMIT} of {len(result.conflicts)} conflicts are listed")
     if len(notes) > len(result.notes):
         notes.append(
-            f"all of it: swarm_result with whole: true, or swarm://{result.swarm_id}/result"
+            f"complete: swarm_result with whole: true, or swarm://{result.swarm_id}/result"
         )
     return replace(
         result,
@@ -294,7 +290,7 @@ def _short_line(line: TaskLine) -> TaskLine:
 
 
 def _short_conflicts(conflicts: Sequence[Conflict]) -> Iterator[Conflict]:
-    """True ones first; an overlap that merges is the least of it."""
+    """The worst first: overlaps that merge come last."""
     ordered = sorted(conflicts, key=lambda each: each.kind == "file_overlap")
     for number, each in enumerate(ordered[:CONFLICTS_LIMIT]):
         hunks = each.hunks[:1] if number < HUNKS_LIMIT else ()

@@ -9,15 +9,18 @@ from goent.domain.events import TaskSettled
 from goent.domain.types import ENDED_STATES, Evidence, Failure, FileChange, Pin, Value
 from goent.workers.views import SwarmTaskView, SwarmView, TaskAttempt, WorkerView, evidence
 
-# `died` goes on in its session, after its go-ent ended; `lost` has none, or never began.
+# After the daemon died: `died` resumes in its session; `lost` has none, or never began.
 AttemptState = Literal["under_way", "died", "lost", "completed", "failed", "cancelled"]
 
-DID_NOTHING = "it says that it is done, but it has changed nothing and used no tool"
-FOLDER_REMOVED = "its folder was removed while it worked, and what it had done there with it"
+DID_NOTHING = "it claims to be done, but has changed nothing and used no tool"
+FOLDER_REMOVED = "its folder was removed while it worked, together with its work"
+UNKNOWN_COST = Decimal("Infinity")
+FINAL_FAILURES = frozenset({"budget_exceeded", "not_started", "not_trusted", "permission_denied"})
+NO_WORKER_LEFT = Failure(kind="lost", message="its workers are gone", retryable=True)
 
 
 class AttemptOutcome(Value, frozen=True, kw_only=True):
-    """How an attempt stands; what it took, to compare it with others."""
+    """The state of an attempt, and its size, cost and time for comparison."""
 
     worker: str
     standing: AttemptState
@@ -40,7 +43,7 @@ class AttemptOutcome(Value, frozen=True, kw_only=True):
 def attempt_outcome(
     attempt: TaskAttempt, view: WorkerView | None, *, beginning: bool
 ) -> AttemptOutcome:
-    """`beginning`: its worker is just being made."""
+    """The outcome so far. `beginning`: its worker is being spawned right now."""
     name = attempt.worker
     if attempt.refused:
         return AttemptOutcome(worker=name, standing="failed", failure=attempt.refused)
@@ -60,7 +63,7 @@ def attempt_outcome(
 
 
 def changed_lines(files: tuple[FileChange, ...]) -> int:
-    """How much was changed; a file whose lines cannot be counted counts as one."""
+    """The number of changed lines; a file without a line count counts as one."""
     return sum((file.added or 0) + (file.removed or 0) or 1 for file in files)
 
 
@@ -80,16 +83,13 @@ def _attempt_state(view: WorkerView) -> tuple[AttemptState, Failure | None]:
     return "completed", None
 
 
-UNKNOWN_COST = Decimal("Infinity")
-
-
 def race_winner(
     outcomes: Sequence[AttemptOutcome], *, provable: bool, all_in: bool
 ) -> AttemptOutcome | None:
-    """The first one that is proved; of several, the least change, cost and time.
+    """The first verified attempt; of several, the one with the least change, cost and time.
 
-    `provable`: there are commands that prove it. Without any, a claim is all there is, and all
-    must be in before claims are compared; one that changed nothing comes last.
+    `provable`: there are verify commands. Without any, claims are compared once `all_in`; one that
+    changed nothing comes last.
     """
     done = [each for each in outcomes if each.standing == "completed"]
     if provable:
@@ -104,12 +104,8 @@ def _rank(each: AttemptOutcome) -> tuple[bool, int, Decimal, float]:
     return each.lines == 0, each.lines, cost, each.seconds
 
 
-FINAL_FAILURES = frozenset({"budget_exceeded", "not_started", "not_trusted", "permission_denied"})
-NO_WORKER_LEFT = Failure(kind="lost", message="no worker of it is left", retryable=True)
-
-
 class GiveTask(Value, frozen=True, kw_only=True):
-    """A new worker for the task."""
+    """Spawn a new worker for the task."""
 
     task: str
     pin: Pin
@@ -117,20 +113,20 @@ class GiveTask(Value, frozen=True, kw_only=True):
 
 
 class ResumeWorker(Value, frozen=True, kw_only=True):
-    """The worker's go-ent ended in the middle of its turn: it shall go on."""
+    """Resume a worker whose daemon died during its turn."""
 
     worker: str
 
 
 class StopWorker(Value, frozen=True, kw_only=True):
-    """The worker is no longer needed."""
+    """Stop a worker that is no longer needed."""
 
     worker: str
     reason: str
 
 
 class SettleTask(Value, frozen=True, kw_only=True):
-    """The task is over."""
+    """End the task."""
 
     task: str
     state: Literal["completed", "failed", "cancelled", "blocked"]
@@ -143,7 +139,7 @@ SwarmStep = GiveTask | ResumeWorker | StopWorker | SettleTask
 
 @dataclass(slots=True, kw_only=True)
 class SwarmSituation:
-    """The swarm's workers, those that are just being made, and how many more there may be."""
+    """The swarm's workers, those being spawned, and the free slots."""
 
     workers: Mapping[str, WorkerView]
     beginning: frozenset[str] = frozenset()
@@ -151,7 +147,7 @@ class SwarmSituation:
 
 
 def next_steps(view: SwarmView, now: SwarmSituation) -> list[SwarmStep]:
-    """Empty if everything is as it should be, or over."""
+    """The steps to take now; empty if there is nothing to do."""
     standings = {name: _outcomes(task, now) for name, task in view.tasks.items()}
     busy = sum(each.at_work for found in standings.values() for each in found)
     now.slots = view.spawned.concurrency - busy
@@ -165,7 +161,7 @@ def next_steps(view: SwarmView, now: SwarmSituation) -> list[SwarmStep]:
 
 
 def _stragglers(settled: TaskSettled, found: list[AttemptOutcome]) -> Iterator[StopWorker]:
-    """Who was still being made when the race was won has not heard of it."""
+    """Stop workers that were still being spawned when the race was won."""
     reason = f"the race for task {settled.task} is over"
     for each in found:
         if each.at_work and each.worker != settled.worker:
@@ -200,7 +196,7 @@ def _begin(view: SwarmView, task: SwarmTaskView, now: SwarmSituation) -> Iterato
             state="blocked",
             failure=Failure(
                 kind="blocked",
-                message=f"it comes after {names}; `swarm_retry` of that opens it again",
+                message=f"it comes after {names}; `swarm_retry` of that reopens it",
                 retryable=True,
             ),
         )
@@ -224,7 +220,7 @@ def _single(
 def _race(
     view: SwarmView, task: SwarmTaskView, found: list[AttemptOutcome], now: SwarmSituation
 ) -> Iterator[SwarmStep]:
-    """Lost ones run again, in their own place."""
+    """Continue a race; lost racers start again."""
     running = [each for each in found if each.at_work]
     missing = _missing_racers(task, found)
     provable = bool(view.spawned.request.verify or task.task.verify)
@@ -245,7 +241,7 @@ def _race(
 
 
 def _missing_racers(task: SwarmTaskView, found: list[AttemptOutcome]) -> list[Pin]:
-    """Racers that have not begun, or whose worker is lost."""
+    """The racers that have not begun, or whose worker is lost."""
     there = {
         attempt.pin
         for attempt, each in zip(task.attempts, found, strict=True)
@@ -269,7 +265,7 @@ def _pins(task: SwarmTaskView) -> list[Pin]:
         return [task.pin]
     if asked.race:
         return [Pin(provider=name, method=asked.method) for name in asked.race]
-    if task.avoid:  # it shall go elsewhere, so what it was bound to binds it no more
+    if task.avoid:  # it must go elsewhere, so its own pin no longer applies
         return [Pin(method=asked.method)]
     return [Pin(provider=asked.provider, model=asked.model, method=asked.method)]
 
@@ -287,7 +283,7 @@ def _settle(
     state: Literal["completed", "failed", "cancelled"] | None,
     found: list[AttemptOutcome],
 ) -> SettleTask:
-    """By the last of its workers; without a state, as that one ended."""
+    """End the task with the last worker's outcome, unless a state is given."""
     last = next((each for each in reversed(found) if each.standing != "lost"), None)
     if last is None:
         return SettleTask(

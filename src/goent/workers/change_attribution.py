@@ -1,25 +1,21 @@
-"""Tells which worker made a change, which changes overlap, and which one broke a merge.
+"""Determines which worker made a change, which changes overlap, and which one broke a merge.
 
-An edit names its file. A shell command does not: what changed while one worker alone had a command running
-is that worker's. Of the rest it is said who can have done it, or that nobody is known.
-
-Their edits say who wrote what; but a shell command writes without an edit. So the files' states
-before and after speak too: what was changed last while its editor was not at work, somebody else
-changed as well.
+An edit names its file; a shell command does not. A file that changed while exactly one worker had a
+command running is attributed to that worker; for other changes the possible authors are listed. If
+a file was last changed while none of its editors was working, somebody else changed it as well.
 """
 
 import posixpath
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from goent.domain.types import Value
 from goent.domain.workspace import Conflict, ObservedChange
 
-CALL_SLACK_S: Final = (
-    2.0  # seconds: on a busy machine a call may have begun so long before it was heard of
-)
-MAX_EDIT_LINES: Final = 400  # of one edit, that are remembered
-# Tools that only look, by the names that OpenCode and go-ent's own agent give them.
+CALL_SLACK_S: Final = 2.0  # on a busy machine, a call may have begun this long before its event
+OVERLAP_SLACK_S: Final = 2.0  # error of a clock, a file system or an event
+MAX_EDIT_LINES: Final = 400  # remembered lines of one edit
+# By the names that OpenCode and go-ent's own agent use.
 READ_ONLY_TOOLS: Final = frozenset(
     {
         *("read", "grep", "glob", "list", "ls", "lsp", "codesearch", "webfetch", "websearch"),
@@ -29,13 +25,16 @@ READ_ONLY_TOOLS: Final = frozenset(
 EDIT_TOOLS: Final = frozenset({"edit", "write", "patch", "apply_patch", "multiedit"})
 _OLD_TEXT_KEYS: Final = ("oldString", "old_string", "oldText")
 _NEW_TEXT_KEYS: Final = ("newString", "new_string", "newText")
-_COMPARED_WIDTH: Final = 300  # characters of a line that are compared
+_COMPARED_WIDTH: Final = 300  # compared characters of a line
+
+FileState = tuple[int, int]  # size, and time of change in nanoseconds since the epoch
+FileStates = Mapping[str, FileState]
 
 
 class CallSpan(Value, frozen=True, kw_only=True):
-    """From when to when a call ran; without an end it still does. `path` is the file that an edit named.
+    """When a call ran; without an end it still does. `path` is the file that an edit named.
 
-    It was heard of at `began`, and may have begun up to `slack` seconds before.
+    Its first event came at `began`; it may have begun up to `slack` seconds before.
     """
 
     began: float
@@ -53,16 +52,13 @@ class CallSpan(Value, frozen=True, kw_only=True):
 
 
 def is_edit_of(edit: CallSpan, change: ObservedChange) -> bool:
-    """Whether an edit that named the file can be what changed it last.
-
-    When it began does not matter: a file that was not changed after the edit was changed last by it.
-    """
+    """Whether the edit may be the file's last change: it named the file, and ended no earlier."""
     timeless = change.at is None or not change.exact
     return edit.path == change.path and (timeless or edit.ends_after(change.at or 0.0))
 
 
 class TurnActivity(Value, frozen=True, kw_only=True):
-    """What a worker did in one turn: its commands, and its edits."""
+    """A worker's commands and edits in one turn."""
 
     worker: str
     commands: tuple[CallSpan, ...] = ()
@@ -70,7 +66,7 @@ class TurnActivity(Value, frozen=True, kw_only=True):
 
 
 def possible_authors(change: ObservedChange, parts: Sequence[TurnActivity]) -> tuple[str, ...]:
-    """The workers that can have made it. One: it is theirs; none: somebody else's, or it cannot be told."""
+    """The workers that may have made the change: one is certain; none means unknown."""
     at = change.at
     editors = tuple(
         part.worker for part in parts if any(is_edit_of(edit, change) for edit in part.edits)
@@ -81,7 +77,7 @@ def possible_authors(change: ObservedChange, parts: Sequence[TurnActivity]) -> t
         return tuple(part.worker for part in parts if part.commands)
     if change.exact:
         return _running_at(parts, at, early=False) or _running_at(parts, at, early=True)
-    # Only the folder's time is known: it may have changed again since then.
+    # Only the folder's time is known, and the folder may have changed again since.
     begun = [part for part in parts if any(window.began <= at for window in part.commands)]
     if not any(w.covers(at) for part in begun for w in (*part.commands, *part.edits)):
         return ()
@@ -97,14 +93,14 @@ def _running_at(parts: Sequence[TurnActivity], at: float, *, early: bool) -> tup
 
 
 class EditLines(Value, frozen=True, kw_only=True):
-    """The lines that an edit took out, and those that it put in."""
+    """The lines that an edit removed and added."""
 
     removed: frozenset[str]
     added: frozenset[str]
 
 
 def edit_lines(given: object) -> EditLines | None:
-    """Of what an edit tool was given; None where it does not say both."""
+    """The lines of an edit tool's input; None if it does not have both texts."""
     if not isinstance(given, Mapping):
         return None
     old, new = (_first_text(given, names) for names in (_OLD_TEXT_KEYS, _NEW_TEXT_KEYS))  # pyright: ignore[reportUnknownArgumentType] (of JSON, and looked up by name alone)
@@ -121,17 +117,12 @@ def _first_text(given: Mapping[object, object], names: Iterable[str]) -> str | N
 
 
 def lines_of(text: str) -> frozenset[str]:
-    """Without the blank ones, which are everywhere."""
+    """The lines of a text, stripped, without blank ones."""
     return frozenset(line[:_COMPARED_WIDTH] for line in map(str.strip, text.splitlines()) if line)
 
 
-OVERLAP_SLACK_S: Final = 2.0  # seconds that a clock, a file system or an event may be off
-FileState = tuple[int, int]  # size, and when it was changed, in nanoseconds of the epoch
-FileStates = Mapping[str, FileState]
-
-
 class SharedWork(Value, frozen=True, kw_only=True):
-    """A worker's part: the files that its edits name, and from when to when it worked."""
+    """A worker's part in a shared folder: the files it edited, and when it worked."""
 
     task: str
     edited: tuple[str, ...]
@@ -148,29 +139,22 @@ class SharedWork(Value, frozen=True, kw_only=True):
 def shared_overlaps(
     folder: str, works: Sequence[SharedWork], before: FileStates, after: FileStates
 ) -> tuple[Conflict, ...]:
-    """One for each file that several changed. States are by path from the folder."""
+    """One conflict per file that several changed. States are by path from the folder."""
     editors: dict[str, list[SharedWork]] = {}
     for work in works:
         for path in dict.fromkeys(_path_inside(folder, path) for path in work.edited):
             editors.setdefault(path, []).append(work)
-    return tuple(_overlaps(works, editors, before, after))
-
-
-def _overlaps(
-    works: Sequence[SharedWork],
-    editors: Mapping[str, Sequence[SharedWork]],
-    before: FileStates,
-    after: FileStates,
-) -> Iterator[Conflict]:
+    found: list[Conflict] = []
     for path, named in sorted(editors.items()):
         others = _other_workers(works, named, before.get(path), after.get(path))
         if len(named) > 1:
-            yield _overlap(path, named, _overlap_detail(named))
+            found.append(_overlap(path, named, _overlap_detail(named)))
         elif others:
-            detail = f"edited by {named[0].task!r}, and changed again while it was not at work"
+            detail = f"edited by {named[0].task!r}, and changed again while it was not working"
             if len(others) > 1:
                 detail += f": by one of {_task_names(others)}"
-            yield _overlap(path, (*named, *others), detail)
+            found.append(_overlap(path, (*named, *others), detail))
+    return tuple(found)
 
 
 def _other_workers(
@@ -179,7 +163,7 @@ def _other_workers(
     before: FileState | None,
     after: FileState | None,
 ) -> list[SharedWork]:
-    """Who was at work when the file was changed last, if no editor of it was."""
+    """The workers that were working at the file's last change, if none of its editors was."""
     if after is None or after == before:
         return []
     time = after[1] / 1e9
@@ -204,7 +188,7 @@ def _task_names(works: Sequence[SharedWork]) -> str:
 
 
 def _path_inside(folder: str, path: str) -> str:
-    """From the folder, however the edit named it."""
+    """The path relative to the folder; absolute if it is outside."""
     whole = posixpath.normpath(posixpath.join(folder, path))
     inside = posixpath.relpath(whole, posixpath.normpath(folder))
     return whole if inside.startswith("../") else inside
@@ -213,24 +197,24 @@ def _path_inside(folder: str, path: str) -> str:
 async def first_failing(
     commits: Sequence[str], fails: Callable[[str], Awaitable[bool]]
 ) -> int | None:
-    """The first commit of a row of merges that fails; None if even the last one does not.
+    """The index of the first failing commit, by bisection; None if the last one passes.
 
-    Once one fails, those after it are taken to fail too: `fails` is asked about log2(n) + 1 times,
-    and never twice for one commit.
+    Commits after a failing one are assumed to fail too. `fails` runs about log2(n) + 1 times, once
+    per commit at most.
     """
     known: dict[str, bool] = {}
 
-    async def told(commit: str) -> bool:
+    async def is_failing(commit: str) -> bool:
         if commit not in known:
             known[commit] = await fails(commit)
         return known[commit]
 
-    if not commits or not await told(commits[-1]):
+    if not commits or not await is_failing(commits[-1]):
         return None
     low, high = 0, len(commits) - 1  # the high one fails
     while low < high:
         middle = (low + high) // 2
-        if await told(commits[middle]):
+        if await is_failing(commits[middle]):
             high = middle
         else:
             low = middle + 1

@@ -1,8 +1,8 @@
 """Stores events in the journal, folds them into the views, and wakes the readers.
 
-Workers append; one writer takes whatever has gathered, commits it to the journal in one go,
+Workers append; one writer takes the pending batch, commits it to the journal in one transaction,
 folds it into the views and wakes the readers. A reader has a cursor and reads the journal from
-there, so a slow one costs nobody anything and loses nothing.
+there, so a slow reader costs nothing and loses nothing.
 """
 
 import logging
@@ -24,18 +24,18 @@ from goent.domain.events import (
 from goent.domain.ports import Journal
 from goent.workers.views import SwarmView, WorkerView, fold_swarm, fold_worker
 
-CAPACITY = 10_000  # events that may wait for the disk before the workers do
-GATHER_S = 0.02  # seconds in which a stream of words gathers into one event
-SPEECH_LIMIT = 1000  # characters that words are gathered to, or cut into
-RETRY_S = 1.0  # seconds between attempts when the disk refuses
-DRAIN_S = 10.0  # seconds that go-ent waits for such a disk when it ends
-BULK_EVENTS = (TextDelta, Thought, ToolCall)  # what comes in numbers; an ending never has to wait
+CAPACITY = 10_000  # pending events above which bulk events wait for the disk
+GATHER_S = 0.02  # seconds in which streamed text is merged into one event
+SPEECH_LIMIT = 1000  # characters that text is merged up to, or split at
+RETRY_S = 1.0  # seconds between attempts when the disk fails
+DRAIN_S = 10.0  # seconds that shutdown waits for a failing disk
+BULK_EVENTS = (TextDelta, Thought, ToolCall)  # the others, such as a turn's end, never wait
 
 log = logging.getLogger(__name__)
 
 
 class Feed:
-    """The journal of one project, alive."""
+    """The journal of one project, with the views of its workers and swarms."""
 
     def __init__(self, journal: Journal, *, clock: Callable[[], float] = time.time) -> None:
         self._journal = journal
@@ -44,8 +44,8 @@ class Feed:
         self._appended = 0
         self._stored = 0
         self._writing = False
-        self._refusals = 0  # how often the disk did not take what it was given
-        self._trouble: EnvironmentTrouble | None = None  # why, if it was so the last time
+        self._refusals = 0
+        self._trouble: EnvironmentTrouble | None = None
         self._arrived = anyio.Event()
         self._news = anyio.Event()
         self.views: dict[str, WorkerView] = {}
@@ -53,7 +53,7 @@ class Feed:
         self.seq = 0
 
     async def load(self) -> None:
-        """Fold what the journal already holds."""
+        """Fold what the journal already contains."""
         for worker in reversed(await self._journal.workers()):
             view = await self._folded(worker)
             if view:
@@ -63,7 +63,7 @@ class Feed:
             await self.recall_swarm(swarm)
 
     async def recall_swarm(self, swarm: str) -> None:
-        """Bring back a swarm, if the journal knows it, with its workers."""
+        """Load a swarm that is not in memory, with its workers, if the journal has it."""
         if swarm not in self.swarms:
             view = None
             for envelope in await self._journal.read(worker=swarm, limit=100_000):
@@ -81,7 +81,7 @@ class Feed:
         return view.spawned if view else None
 
     async def recall(self, worker: str) -> None:
-        """Bring back a worker of long ago, if the journal knows it."""
+        """Load a worker that is not in memory, if the journal has it."""
         if worker not in self.views and (view := await self._folded(worker)):
             self.views[worker] = view
 
@@ -89,10 +89,10 @@ class Feed:
         view, after = None, 0
         while page := await self._journal.read(worker=worker, after=after):
             for envelope in page:
-                # A disk may have damaged the beginning, or a newer go-ent begun in its own way.
+                # The first events may be damaged, or written by a newer version.
                 if view or isinstance(envelope.event, WorkerSpawned):
                     view = fold_worker(view, envelope)
-            if page[-1].seq <= after:  # a damaged index would lead round in circles
+            if page[-1].seq <= after:  # a damaged index would loop for ever
                 break
             after = page[-1].seq
         if after and view is None:
@@ -100,7 +100,7 @@ class Feed:
         return view
 
     async def append(self, worker: str, event: AnyEvent) -> None:
-        """Hand over an event; returns before it is stored, unless the disk is far behind."""
+        """Queue an event; returns before it is stored, unless the disk is far behind."""
         while len(self._waiting) >= CAPACITY and isinstance(event, BULK_EVENTS):
             await self._news.wait()
         self._waiting.append((worker, self._clock(), event))
@@ -108,9 +108,9 @@ class Feed:
         self._arrived.set()
 
     async def commit(self) -> None:
-        """Return when everything appended so far is stored and shown.
+        """Return when everything appended so far is stored and in the views.
 
-        Raises what the disk says if it refuses; what was appended is kept and tried again.
+        Raises `EnvironmentTrouble` if the disk fails; the events are kept and retried.
         """
         target, refused = self._appended, self._refusals
         while self._stored < target:
@@ -119,7 +119,7 @@ class Feed:
                 raise self._trouble
 
     async def run(self) -> None:
-        """The one writer."""
+        """Write pending events until cancelled."""
         while True:
             await self._arrived.wait()
             if all(isinstance(event, TextDelta | Thought) for _, _, event in self._waiting):
@@ -127,7 +127,7 @@ class Feed:
             await self._write()
 
     async def drain(self) -> None:
-        """Write what is left, when the writer has already stopped."""
+        """Write what is left after the writer has stopped."""
         with anyio.move_on_after(DRAIN_S):
             while self._waiting:
                 await self._write()
@@ -163,7 +163,7 @@ class Feed:
         self, taken: list[tuple[str, float, AnyEvent]], trouble: EnvironmentTrouble
     ) -> None:
         if self._trouble is None:
-            log.error("the journal cannot be written, trying again and again: %s", trouble)
+            log.error("the journal cannot be written, retrying: %s", trouble)
         self._trouble = trouble
         self._refusals += 1
         self._waiting[:0] = taken
@@ -192,11 +192,19 @@ class Feed:
     async def events(
         self, *, worker: str | None = None, after: int = 0, limit: int = 1000
     ) -> list[EventEnvelope]:
-        """What is stored after the cursor. No event is given out before the views know it."""
+        """The stored events after the cursor. No event is returned before the views have it."""
         page = await self._journal.read(worker=worker, after=after, limit=limit)
         while self._writing and page and page[-1].seq > self.seq:
             await self._news.wait()
         return page
+
+    async def all_events(self, worker: str) -> list[EventEnvelope]:
+        events: list[EventEnvelope] = []
+        while page := await self.events(
+            worker=worker, after=events[-1].seq if events else 0, limit=5000
+        ):
+            events += page
+        return events
 
     async def wait_for_news(self, after: int) -> None:
         """Return as soon as something newer than the cursor has been stored."""
@@ -205,7 +213,7 @@ class Feed:
 
 
 def merge_speech(batch: list[tuple[str, float, AnyEvent]]) -> list[tuple[str, float, AnyEvent]]:
-    """Neighbouring words of one message become one event."""
+    """Merge neighbouring text of one message into one event."""
     out: list[tuple[str, float, AnyEvent]] = []
     for worker, at, event in _split_speech(batch):
         if out and isinstance(event, TextDelta | Thought):
@@ -227,7 +235,7 @@ def merge_speech(batch: list[tuple[str, float, AnyEvent]]) -> list[tuple[str, fl
 def _split_speech(
     batch: list[tuple[str, float, AnyEvent]],
 ) -> Iterator[tuple[str, float, AnyEvent]]:
-    """Long speech in pieces, so that a reader's page is never longer than it asked for."""
+    """Split long text, so that a reader's page is never longer than requested."""
     for worker, at, event in batch:
         if isinstance(event, TextDelta | Thought) and len(event.text) > SPEECH_LIMIT:
             for start in range(0, len(event.text), SPEECH_LIMIT):

@@ -1,12 +1,11 @@
-"""Finds out which files changed during a turn, and which worker can have changed them.
+"""Finds out which files changed during a turn, and which worker may have changed them.
 
-Tools are asked before they change one; a shell command is not seen that closely. So these files are looked at
-before a turn and after it: in the worker's directory, in the folders between it and the top of its checkout, and in
-git's own folder. What lies deeper is found among the files of the worker's result.
-
-A worker's own edits are told by its tools; what a shell command changed is not. So the files are looked at
-before a turn and after it, beside what else is being done, and `policy.attribution` says whose a change is. Two who
-change one file at the same time are told so, both.
+Tools report their edits; shell commands do not. So files are compared before and after a turn:
+ - guarded files, which other programs obey (hooks, settings), in the worker's directory, in the
+   folders above it up to the top of its checkout, and in git's own folder. Deeper ones are found
+   among the files of the worker's result;
+ - the files of a shared folder. `change_attribution` decides whose each change is, and two workers
+   that change one file at the same time both get a notice.
 """
 
 import hashlib
@@ -62,9 +61,34 @@ from goent.workers.change_attribution import (
 from goent.workers.feed import Feed
 from goent.workers.views import WorkerView
 
+log = logging.getLogger(__name__)
+
+MAX_READ = 2000  # files that are read; the others are compared by size and times
+MAX_FILES = 10_000  # per place, so that none can hide another
+MAX_DEPTH = 6
+SMALL_FILE = 256 * 1024  # bytes; larger files are compared by size and times
+# The parts of git's folder that make it run programs; git itself writes the rest all the time.
+_GIT_FILES = (
+    *("config", "config.worktree", "hooks", "info/attributes", "info/exclude"),
+    *("commondir", "gitdir"),  # where git looks next
+)
+_SUBMODULE_FILES: Final = tuple(
+    f"modules/{deep}{name}" for deep in ("*/", "*/*/") for name in ("config", "hooks")
+)
+_SKIPPED_FOLDERS = frozenset({"node_modules", "logs", "objects", "evals"})  # written all the time
+PROJECT_MARKERS = (".git", ".goent")  # at a project's top
+OBSERVE_TIMEOUT_S = 10.0  # seconds that a turn waits for a comparison, before and after it
+OBSERVE_INTERVAL_FACTOR = 10  # pause within a turn, in multiples of the last comparison's time
+CLOCK_TOLERANCE_S = 0.01  # seconds that a file system's clock may lag
+LARGEST_FILE = 1024 * 1024  # bytes of a file in which lines are searched
+NOT_OBSERVED = "the files were not examined before the turn"
+TOO_LATE = f"comparing the files took longer than {OBSERVE_TIMEOUT_S:g} s"
+BASELINE_LOST = "go-ent stopped during the turn, so its changes cannot be determined"
+StartTask = Callable[[Callable[[], Coroutine[None, None, None]]], None]
+
 
 def shares_directory(views: Iterable[WorkerView], worker: str, since: float) -> bool:
-    """Whether somebody else who may change files has worked there since then."""
+    """Whether another worker that may change files has worked there since then."""
     known = {view.id: view for view in views}
     own = known.get(worker)
     if own is None:
@@ -89,26 +113,8 @@ def _is_nested(one: Path, other: Path) -> bool:
     return one.is_relative_to(other) or other.is_relative_to(one)
 
 
-MOST_READ = 2000  # files; of the others size and times count
-MOST_FILES = 10_000  # of one place, so that none can hide another
-MOST_DEPTH = 6
-SMALL_FILE = 256 * 1024  # bytes that are read; of a larger file size and times count
-# Of git's folder what makes it run programs; it writes the rest itself with every command.
-_GIT_FILES = (
-    *("config", "config.worktree", "hooks", "info/attributes", "info/exclude"),
-    *("commondir", "gitdir"),  # where it goes on
-)
-_SUBMODULE_FILES: Final = tuple(
-    f"modules/{deep}{name}" for deep in ("*/", "*/*/") for name in ("config", "hooks")
-)
-# go-ent writes there; and what OpenCode installs is not looked into.
-_SKIPPED_FOLDERS = frozenset({"node_modules", "logs", "objects", "evals"})
-
-PROJECT_MARKERS = (".git", ".goent")  # where a project begins
-
-
 class FileFingerprint(Value, frozen=True, kw_only=True):
-    """What a file is like: `state` by the system's word, `content` by what is in it, if it was read."""
+    """A file's `state` from the file system, and a hash of its `content`, if it was read."""
 
     state: str
     content: str = ""
@@ -125,23 +131,20 @@ Fingerprints = Mapping[Path, FileFingerprint]
 
 
 def fingerprints(cwd: Path, origin: Path | None = None) -> Fingerprints:
-    """The guarded files that a worker in `cwd` is closest to, each by what is in it.
-
-    `origin` is the user's folder that a worker's own was made from.
-    """
+    """The guarded files around `cwd`, and around `origin`, the user's folder that it was made from."""
     found: dict[Path, FileFingerprint] = {}
     folders = dict.fromkeys([*_up_to_top(cwd), *(_up_to_top(origin) if origin else ())])
     for place in _guarded_places(folders):
-        for file in islice(_files(place, MOST_DEPTH), MOST_FILES):
-            if told := _fingerprint(file, read=len(found) < MOST_READ):
-                found[file] = told
+        for file in islice(_files(place, MAX_DEPTH), MAX_FILES):
+            if state := _fingerprint(file, read=len(found) < MAX_READ):
+                found[file] = state
     return found
 
 
 def guarded_file_changes(
     before: Fingerprints, after: Fingerprints, cwd: Path
 ) -> tuple[GuardedChange, ...]:
-    """What came, went or is different. Of more than `MOST_FILES` in one place, those beyond are not known."""
+    """The guarded files that appeared, vanished or differ, `MAX_FILES` per place at most."""
     paths = sorted(path for path in before.keys() | after if _is_changed(path, before, after))
     return tuple(
         GuardedChange(path=_shown_path(path, cwd), reason=_guard_reason_of(path, cwd))
@@ -150,7 +153,7 @@ def guarded_file_changes(
 
 
 def _guarded_places(folders: Iterable[Path]) -> Iterator[Path]:
-    """Files and folders to look at."""
+    """The files and folders to compare."""
     for folder in folders:
         for entry in _entries(folder):
             if entry.name == ".git":
@@ -173,7 +176,7 @@ def _up_to_top(cwd: Path) -> Iterator[Path]:
 
 
 def _git_places(git: Path) -> Iterator[Path]:
-    """Git's folder, or the one that a worktree's file names and the repository's behind it."""
+    """Git's folder; for a worktree, the one that its file names, and the repository's."""
     yield from _git_folder_places(git)
     if git.is_dir():
         return
@@ -201,7 +204,7 @@ def _path_named_in(file: Path, begin: str) -> Path | None:
 
 
 def _files(place: Path, depth: int) -> Iterator[Path]:
-    """Whoever obeys a file follows links to it, and to its folder."""
+    """The files of a place. Links are followed, as the programs that obey the files do."""
     if place.is_symlink() or not place.is_dir():
         yield place
     if not place.is_dir():
@@ -216,7 +219,7 @@ def _entries(folder: Path) -> "list[os.DirEntry[str]]":
         with os.scandir(folder) as entries:
             return sorted(entries, key=lambda entry: entry.name)
     except OSError:
-        return []  # it went away, or is not ours to see
+        return []  # gone meanwhile, or not readable
 
 
 def _is_changed(path: Path, before: Fingerprints, after: Fingerprints) -> bool:
@@ -225,10 +228,10 @@ def _is_changed(path: Path, before: Fingerprints, after: Fingerprints) -> bool:
 
 
 def _fingerprint(file: Path, *, read: bool) -> FileFingerprint | None:
-    """None if there is no such file. A link is what it says and what is there."""
+    """None if there is no such file. For a link, its target counts as well."""
     try:
         link = f"link {file.readlink()} " if file.is_symlink() else ""
-        if link and not file.is_file():  # what a folder has is looked at by itself
+        if link and not file.is_file():  # a folder's files are compared separately
             return FileFingerprint(state=link, content=link)
         state = file.stat()
     except OSError:
@@ -243,7 +246,7 @@ def _fingerprint(file: Path, *, read: bool) -> FileFingerprint | None:
 
 
 def _guard_reason_of(path: Path, cwd: Path) -> str:
-    """By its name below the worker's directory, or below one above that; a checkout may lie in a guarded folder."""
+    """Judged by its path below the worker's directory, or below the nearest folder above that."""
     above = (folder for folder in (cwd, *cwd.parents) if path.is_relative_to(folder))
     named = path.relative_to(next(above, path.parent))
     return guard_reason(named) or guard_reason(path) or guard_reason(PurePath(".git")) or ""
@@ -253,21 +256,8 @@ def _shown_path(path: Path, cwd: Path) -> str:
     return str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
 
 
-log = logging.getLogger(__name__)
-
-LOOK_TIMEOUT_S = 10.0  # seconds that a turn waits for the look at its files, before it and after it
-LOOK_INTERVAL_FACTOR = 10  # times as long as a look took, until the next one within a turn
-CLOCK_TOLERANCE_S = 0.01  # seconds that the clock of a file system may be behind ours
-LARGEST_FILE = 1024 * 1024  # bytes of a file in which lines are looked for
-NOT_LOOKED_AT = "the files were not looked at before the turn"
-TOO_LATE = f"looking at the files took longer than {LOOK_TIMEOUT_S:g} s"
-BASELINE_LOST = "go-ent ended in the middle of the turn, and how the files were before it is lost"
-
-StartTask = Callable[[Callable[[], Coroutine[None, None, None]]], None]
-
-
 class SharedFolders:
-    """All turns under way in folders that are not the worker's own. `start` runs something beside."""
+    """The watches on all running turns in shared folders. `start` runs a task in the background."""
 
     def __init__(
         self, *, feed: Feed, observer: FolderObserver, project: Callable[[], Path], start: StartTask
@@ -279,27 +269,31 @@ class SharedFolders:
         self._watches: list[SharedFolderWatch] = []
 
     def watch(self, spec: WorkerSpec) -> "SharedFolderWatch | None":
-        """Begin to watch the worker's turn; None where it can change nothing that is shared."""
+        """Begin to watch a worker's turn; None if it cannot change shared files."""
         view = self._feed.view(spec.id)
         if view.spawned.workspace or not may_write(view):
             return None
-        self._watches = [look for look in self._watches if self._is_needed(look)]
-        look = SharedFolderWatch(spec, self._project(), self._feed, self._concurrent)
-        self._watches.append(look)
-        self._start(lambda: look.begin(self._observer))
-        return look
+        self._watches = [each for each in self._watches if self._is_needed(each)]
+        watch = SharedFolderWatch(spec, self._project(), self._feed, self._concurrent)
+        self._watches.append(watch)
+        self._start(lambda: watch.begin(self._observer))
+        return watch
 
-    def _concurrent(self, look: "SharedFolderWatch") -> Iterator["SharedFolderWatch"]:
-        """The turns that ran when this one did."""
-        return (other for other in self._watches if other is not look and look.overlaps_with(other))
+    def _concurrent(self, watch: "SharedFolderWatch") -> Iterator["SharedFolderWatch"]:
+        """The turns that ran at the same time."""
+        return (
+            other for other in self._watches if other is not watch and watch.overlaps_with(other)
+        )
 
-    def _is_needed(self, look: "SharedFolderWatch") -> bool:
-        """A turn that is over can still be asked about while one runs that ran beside it."""
-        return look.runs or any(other.runs and look.overlaps_with(other) for other in self._watches)
+    def _is_needed(self, watch: "SharedFolderWatch") -> bool:
+        """A finished turn is needed as long as a concurrent one runs."""
+        return watch.runs or any(
+            other.runs and watch.overlaps_with(other) for other in self._watches
+        )
 
 
 class SharedFolderWatch:
-    """One turn: what the files were like before it, and what its worker did when."""
+    """Watches one turn: the files before it, and what its worker did when."""
 
     def __init__(
         self,
@@ -312,32 +306,30 @@ class SharedFolderWatch:
         self.cwd = spec.cwd
         self.began = _file_time()
         self.ended: float | None = None
-        self.wrote: dict[str, set[str] | None] = {}  # by file: its lines, None where not known
+        self.wrote: dict[str, set[str] | None] = {}  # lines by file; None if unknown
         self._project = project
         self._feed = feed
         self._concurrent = beside
         self._ready = anyio.Event()
         self._observation: Observation | None = None
-        self._blind_reason = NOT_LOOKED_AT
-        self._reports_only_ends = spec.method in ONE_TURN_METHODS  # of calls, and nothing before
+        self._blind_reason = NOT_OBSERVED
+        self._reports_only_ends = spec.method in ONE_TURN_METHODS  # of calls, not their beginnings
         self._last_event_at = self.began
-        self._calls: dict[str, CallSpan] = {}  # under way, that may change files
+        self._calls: dict[str, CallSpan] = {}  # running, and may change files
         self._inputs: dict[str, object] = {}
         self._commands: list[CallSpan] = []
         self._edits: list[CallSpan] = []
         self._asked: set[str] = set()
         self._own: dict[str, ObservedChange] = {}  # what its commands changed, by file
-        self._next_look = 0.0
-        self._known_meetings: set[tuple[str, str]] = (
-            set()
-        )  # whom it is known to meet, in which file
+        self._next_observation = 0.0
+        self._known_meetings: set[tuple[str, str]] = set()  # other workers, with the file
 
     @property
     def runs(self) -> bool:
         return self.ended is None
 
     def overlaps_with(self, other: "SharedFolderWatch") -> bool:
-        """Whether both ran at some moment; two turns of one worker never do."""
+        """Whether both ran at the same time; two turns of one worker never do."""
         begins_in_time = self.ended is None or other.began < self.ended
         return (
             other.worker != self.worker
@@ -346,28 +338,28 @@ class SharedFolderWatch:
         )
 
     async def begin(self, observer: FolderObserver) -> None:
-        """Look at the files as they are. Raises nothing."""
+        """Record the files as they are. Never raises."""
         try:
             observation = await observer.observe(self.cwd, self._project)
         except (GoentError, OSError) as error:
             self._blind_reason = f"the files could not be compared ({error})"
         else:
-            if self.runs and self._blind_reason == NOT_LOOKED_AT:
+            if self.runs and self._blind_reason == NOT_OBSERVED:
                 self._observation, self._blind_reason = observation, ""
-            else:  # too late: by now the worker is at work, or done
+            else:  # too late: the worker is already working, or done
                 await observation.close()
         finally:
             self._ready.set()
 
     async def ready(self) -> None:
-        """Return when the files have been looked at; what takes too long is not waited for."""
-        with anyio.move_on_after(LOOK_TIMEOUT_S):
+        """Return when the files are recorded, or that takes too long."""
+        with anyio.move_on_after(OBSERVE_TIMEOUT_S):
             await self._ready.wait()
         if not self._ready.is_set():
             self._blind_reason = TOO_LATE
 
     async def note_event(self, event: DriverEvent | PermissionAnswered) -> None:
-        """Note what the worker does, and when."""
+        """Note an event of the worker, with its time."""
         now, before = time.time(), self._last_event_at
         self._last_event_at = _file_time()
         match event:
@@ -377,7 +369,7 @@ class SharedFolderWatch:
                 self._asked.add(event.id)
             case PermissionAnswered() | PermissionWithdrawn():
                 self._asked.discard(event.id)
-                if len(self._calls) == 1 and not self._asked:  # it waited until now
+                if len(self._calls) == 1 and not self._asked:  # it began only now
                     ((name, waited),) = self._calls.items()
                     self._calls = {name: replace(waited, began=_file_time(), slack=0.0)}
             case _:
@@ -394,7 +386,7 @@ class SharedFolderWatch:
                     call.id, CallSpan(began=_file_time(), slack=slack, tool=name)
                 )
             return
-        # One that is told of only when it has ended began after what was told before.
+        # A call that reports only its end began after the event before it.
         window = replace(self._calls.pop(call.id, CallSpan(began=before)), ended=now)
         given = self._inputs.pop(call.id, None)
         if name in EDIT_TOOLS or call.changes:
@@ -405,20 +397,22 @@ class SharedFolderWatch:
                 await self._notify_both(path)
         elif name not in READ_ONLY_TOOLS:
             self._commands.append(window)
-            await self._look_meanwhile()
+            await self._observe_meanwhile()
 
-    async def _look_meanwhile(self) -> None:
-        """After a command, if others are at work: what they change later hides what it has changed."""
+    async def _observe_meanwhile(self) -> None:
+        """Compare after a command if others are working: their later changes would hide this one's."""
         began = anyio.current_time()
-        if began < self._next_look or not any(other.runs for other in self._concurrent(self)):
+        if began < self._next_observation or not any(
+            other.runs for other in self._concurrent(self)
+        ):
             return
-        with anyio.move_on_after(LOOK_TIMEOUT_S):
+        with anyio.move_on_after(OBSERVE_TIMEOUT_S):
             await self._sort_changes(await self._changes())
         took = anyio.current_time() - began
-        self._next_look = anyio.current_time() + LOOK_INTERVAL_FACTOR * took
+        self._next_observation = anyio.current_time() + OBSERVE_INTERVAL_FACTOR * took
 
     async def _sort_changes(self, changes: ObservedChanges) -> list[AlsoChanged]:
-        """Remember what can only be its own; the rest."""
+        """Record its own changes; returns those that are not certainly its own or another's."""
         parts = [self.part(), *(other.part(beside=True) for other in self._concurrent(self))]
         sorted_out = await anyio.to_thread.run_sync(
             lambda: [(change, possible_authors(change, parts)) for change in changes.files]
@@ -426,7 +420,7 @@ class SharedFolderWatch:
         rest: list[AlsoChanged] = []
         for change, by in sorted_out:
             if by != (self.worker,):
-                if len(by) != 1:  # what is another's for certain is in that one's result
+                if len(by) != 1:  # a certain change of another worker is in that one's result
                     rest.append(AlsoChanged(path=self.shown(change.path), by=by))
             elif not self._edited(change):
                 self._own[change.path] = change
@@ -442,7 +436,7 @@ class SharedFolderWatch:
             self.wrote[path] = (lines - said.removed) | said.added
 
     async def _notify_both(self, path: str) -> None:
-        """Both, as soon as it is known, if they still run."""
+        """Send both workers a notice, unless their turns have ended."""
         for other in self._concurrent(self):
             if path not in other.wrote or (other.worker, path) in self._known_meetings:
                 continue
@@ -456,7 +450,11 @@ class SharedFolderWatch:
                     await self._feed.append(one.worker, Noticed(text=text))
 
     def part(self, *, beside: bool = False) -> TurnActivity:
-        """What it has done so far. To others, one that tells only of ends may be running a command."""
+        """What the worker has done so far.
+
+        `beside`: as seen by another turn, for which a worker that reports only ends may be running
+        a command.
+        """
         waits = len(self._calls) == 1 and self._asked
         running = () if waits else (w for w in self._calls.values() if w.tool not in EDIT_TOOLS)
         unknown = (
@@ -469,18 +467,18 @@ class SharedFolderWatch:
         )
 
     async def finish(self) -> FilesChanged | None:
-        """What has changed, for the journal; None if there is nothing to tell. Does not wait long."""
+        """Compare and return the changes; None if there are none. Waits for a limited time."""
         if not self.runs:
             return None
         changes = ObservedChanges(unseen=TOO_LATE)
-        with anyio.move_on_after(LOOK_TIMEOUT_S, shield=True):
+        with anyio.move_on_after(OBSERVE_TIMEOUT_S, shield=True):
             changes = await self._changes()
-        told = await self._sorted(changes)
+        changed = await self._sorted(changes)
         self.ended = time.time()
         observation, self._observation = self._observation, None
         if observation:
             await observation.close()
-        return told if told != FilesChanged() else None
+        return changed if changed != FilesChanged() else None
 
     async def _changes(self) -> ObservedChanges:
         await self._ready.wait()
@@ -492,7 +490,7 @@ class SharedFolderWatch:
             return ObservedChanges(unseen=f"the files could not be compared ({error})")
 
     async def _sorted(self, changes: ObservedChanges) -> FilesChanged:
-        """Its own, those of others, and where they meet."""
+        """Its own changes, those of others, and the overlaps."""
         also = await self._sort_changes(changes)
         different = {change.path for change in changes.files}
         own = (
@@ -510,7 +508,7 @@ class SharedFolderWatch:
         )
 
     def _edited(self, change: ObservedChange) -> bool:
-        """Told by its tools: then its lines are counted there."""
+        """Whether its tools reported the change: then its lines are counted there."""
         return any(is_edit_of(edit, change) for edit in self._edits)
 
     def _overlaps(self) -> tuple[Overlap, ...]:
@@ -523,22 +521,22 @@ class SharedFolderWatch:
         )
 
     def shown(self, path: str) -> str:
-        """As its tools would name it."""
+        """The path as its tools would name it."""
         whole = Path(path)
         return str(whole.relative_to(self.cwd)) if whole.is_relative_to(self.cwd) else path
 
 
 def _file_time() -> float:
-    """The time that a file which is changed now may have."""
+    """The earliest time stamp that a file changed now may get."""
     return time.time() - CLOCK_TOLERANCE_S
 
 
 def _overlap_kind(
     path: str, one: SharedFolderWatch, other: SharedFolderWatch, top: Path
 ) -> OverlapKind:
-    """Whether lines that one of them wrote are gone: then the other has written over them.
+    """`hunk_conflict` if lines that one of them wrote are gone: the other has overwritten them.
 
-    Nothing outside the top is read.
+    Nothing outside `top` is read.
     """
     written = [lines for lines in (one.wrote[path], other.wrote[path]) if lines]
     if not written:

@@ -1,7 +1,6 @@
-"""Gives workers their work: spawn, prompt, answer, cancel, close, and recovery after a crash.
+"""Starts and controls workers: spawn, prompt, answer, cancel, close, and recovery after a crash.
 
-Frontends call these with the requests of `domain.requests`; nothing here knows how a worker is run
-or where an event is kept. What only looks is in `enquiries`.
+Frontends call these with the requests of `domain.requests`. Queries are in `worker_queries`.
 """
 
 import secrets
@@ -73,24 +72,38 @@ from goent.workers.worker import Roster, Worker
 from goent.workers.worker_failover import FailoverPlanner
 from goent.workers.worker_turn import WorkerServices, WorkerTerms
 
+ID_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"  # without 0, 1, i, l, o: people type ids
+SHUTDOWN_S = 15.0  # seconds that workers have to end at shutdown
+DIED_IN_TURN = Failure(
+    kind="daemon_died",
+    message="go-ent stopped during the turn; the work done so far is in place",
+    retryable=True,
+)
+SESSION_RESUMES = ". The next prompt continues in the same session"
+DIED_BEFORE_TURN = Failure(
+    kind="daemon_died",
+    message="go-ent stopped before the worker had begun: nothing was done. Spawn it again",
+    retryable=True,
+)
+
 
 class OutcomeRecorder:
-    """Kept in the history, for forecasts and routes of all projects."""
+    """Adds finished tasks to the history, for forecasts and routing in all projects."""
 
     def __init__(self, feed: Feed, history: TaskHistory) -> None:
         self._feed = feed
         self._history = history
 
     async def record(self, worker: str) -> None:
-        """A turn of the worker's is over."""
-        with suppress(EnvironmentTrouble):  # a full disk: then the view is as it is
+        """Record the turn that has just ended."""
+        with suppress(EnvironmentTrouble):  # a full disk: use the view as it is
             await self._feed.commit()
         if sample := outcome_sample(self._feed.view(worker)):
             await self._history.add(sample)
 
 
 def outcome_sample(view: WorkerView) -> TaskSample | None:
-    """None for a worker whose task nobody classified, and for its later turns."""
+    """The history's sample; None for an unclassified task, and for later turns."""
     spawned = view.spawned
     if view.turn != FIRST_TURN or view.state not in ENDED_STATES:
         return None
@@ -115,75 +128,6 @@ def outcome_sample(view: WorkerView) -> TaskSample | None:
     )
 
 
-DIED_IN_TURN = Failure(
-    kind="daemon_died",
-    message="go-ent ended in the middle of the turn; what was done so far is in place",
-    retryable=True,
-)
-SESSION_RESUMES = ". The next prompt goes on in the same session"
-DIED_BEFORE_TURN = Failure(
-    kind="daemon_died",
-    message="go-ent ended before the worker had begun: nothing was done. Spawn it again",
-    retryable=True,
-)
-
-
-async def end_lost_turn(
-    view: WorkerView, calls: Sequence[UsageReported], feed: Feed, places: WorkerFolders
-) -> None:
-    """The turn that its go-ent died in, or before which it died. `calls` were never settled."""
-    failure = (
-        replace(DIED_IN_TURN, message=DIED_IN_TURN.message + SESSION_RESUMES)
-        if view.token
-        else DIED_IN_TURN
-    )
-    if not view.turn:
-        failure = DIED_BEFORE_TURN
-        await feed.append(view.id, TurnStarted(turn=1, prompt=view.spawned.task))
-    for call in calls:
-        await feed.append(view.id, call)
-    if view.turn and (workspace := view.spawned.workspace):
-        prompt = view.spawned.task
-        for event in await places.keep_unfinished(workspace, prompt, view.id):
-            await feed.append(view.id, event)
-    elif view.turn and may_write(view):
-        await feed.append(view.id, FilesChanged(unseen=BASELINE_LOST))
-    ended = TurnEnded(
-        turn=view.turn or 1,
-        state="failed",
-        evidence=evidence(replace(view, state="failed")),
-        failure=failure,
-    )
-    await feed.append(view.id, ended)
-
-
-def resume_spec(view: WorkerView, settings: Settings, methods: Collection[Method]) -> WorkerSpec:
-    """How it is opened again, when it is prompted. Raises a `GoentError` if it cannot be."""
-    if not view.token:
-        raise WorkerIsClosed("it has no session to go on with")
-    spawned, cwd = view.spawned, Path(view.spawned.cwd)
-    pin = Pin(provider=spawned.backend, model=spawned.model, method=spawned.method)
-    route = choose_pinned(pin, settings, tuple(methods))
-    return WorkerSpec(
-        id=view.id,
-        cwd=cwd,
-        provider=route.provider,
-        method=route.method,
-        rules=rules_for(spawned.permissions, settings.permissions.rules, below_checkout(cwd)),
-        dedicated=spawned.isolation == "dedicated",
-        fallbacks=tuple(p for p in settings.providers if p.name in spawned.fallbacks),
-        resume=view.token,
-        asked=view.asked,
-        allowed_tools=spawned.allowed_tools,
-    )
-
-
-ID_ALPHABET = (
-    "23456789abcdefghjkmnpqrstuvwxyz"  # no 0, 1, i, l, o: ids are read and typed by people
-)
-SHUTDOWN_S = 15.0  # seconds that the workers have to end when go-ent does
-
-
 class Orchestrator:
     """All living workers of a project."""
 
@@ -203,7 +147,7 @@ class Orchestrator:
         verifier: Verifier,
         healths: ProviderHealth,
         router: Router,
-        lessons: OutcomeRecorder,
+        outcomes: OutcomeRecorder,
         workspaces: WorkspaceManager,
         level: Callable[[], Awaitable[SandboxLevel]],
     ) -> None:
@@ -215,7 +159,7 @@ class Orchestrator:
         self._meter = meter
         self._verifier = verifier
         self._router = router
-        self._lessons = lessons
+        self._outcomes = outcomes
         self._level = level
         self.worker_folders = WorkerFolders(workspaces)
         self._shared_folders = SharedFolders(
@@ -236,11 +180,11 @@ class Orchestrator:
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
-        """Workers live inside this context; leaving it ends them all."""
+        """Run workers inside this context; leaving it ends them all."""
         async with anyio.create_task_group() as group:
             self._group = group
             await self._recover()
-            group.start_soon(self.worker_folders.tidy, name="workspaces nobody needs")
+            group.start_soon(self.worker_folders.tidy, name="remove unused workspaces")
             try:
                 yield
             finally:
@@ -249,36 +193,34 @@ class Orchestrator:
                 group.cancel_scope.cancel()
 
     def refuse_new_work(self) -> None:
-        """From now on nothing begins that would not be seen through."""
+        """Refuse new work from now on."""
         self._is_shutting_down = True
 
     async def shut_down(self, *, handover: bool = False) -> None:
-        """Have every worker end; with `handover`, idle ones stay open for the next go-ent."""
+        """End every worker; with `handover`, idle ones stay open for the next daemon."""
         self.refuse_new_work()
-        for life in self._roster.values():
+        for living in self._roster.values():
             if handover:
-                life.hand_over("go-ent stopped")
+                living.hand_over("go-ent stopped")
             else:
-                life.close("go-ent stopped")
+                living.close("go-ent stopped")
         with anyio.move_on_after(SHUTDOWN_S):
-            for life in list(self._roster.values()):
-                await life.ended.wait()
+            for living in list(self._roster.values()):
+                await living.ended.wait()
         with suppress(EnvironmentTrouble):  # a full disk: it is written as soon as it can be
             await self._feed.commit()
 
     def check_ready(self) -> None:
-        """Raise if no work can begin now: this go-ent ends, or its settings have a mistake."""
+        """Raise if no work can begin: go-ent is shutting down, or its settings are invalid."""
         self._check_open()
         self._check()
 
     def _check_open(self) -> None:
         if self._is_shutting_down:
-            raise Ending(
-                "this go-ent is ending, and nothing was done: ask again, the next one hears"
-            )
+            raise Ending("go-ent is shutting down, and nothing was done: ask again")
 
     async def _recover(self) -> None:
-        """Workers of a go-ent that died: their turn failed, and whoever has a session goes on."""
+        """Take over the workers of an earlier daemon: fail lost turns, resume sessions."""
         lost = await self._books.close_lost_calls()
         for view in list(self._feed.views.values()):
             if not view.open:
@@ -290,7 +232,7 @@ class Orchestrator:
                 spec = resume_spec(view, settings, self._drivers.keys())
                 self._start(spec, view.spawned, settings, turns_before=view.turn)
             except GoentError as error:
-                reason = f"its go-ent ended, and it cannot go on: {error}"
+                reason = f"its daemon stopped, and it cannot resume: {error}"
                 await self._feed.append(view.id, WorkerClosed(reason=reason))
         with suppress(EnvironmentTrouble):  # a full disk: it is written as soon as it can be
             await self._feed.commit()
@@ -302,7 +244,7 @@ class Orchestrator:
     async def spawn(
         self, request: SpawnRequest, base: Path, within: SwarmMembership = NO_SWARM
     ) -> tuple[str, WorkerSpawned, Forecast]:
-        """Accept the task; the worker starts on its own."""
+        """Route and accept a task; its worker starts in the background."""
         self.check_ready()
         settings = self._settings()
         asked = route_request(request, base=base, settings=settings, within=within)
@@ -324,43 +266,32 @@ class Orchestrator:
         try:
             async with self.worker_folders.prepared(worker, spawned, request, within) as settled:
                 self._check_open()
-                life = await self._admit(worker, route, settled, settings)
+                living = await self._admit(worker, route, settled, settings)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await self._allowance.release(worker)
             raise
-        life.prompt(Prompt(text=request.task, files=settled.files), queue=True)
+        living.prompt(Prompt(text=request.task, files=settled.files), queue=True)
         return worker, settled, routed.forecast
 
     async def _sandbox_of(self, spawned: WorkerSpawned, settings: Settings) -> SandboxLevel | None:
-        """How the processes of the worker are confined; None if it has none."""
+        """The sandbox of the worker's processes; None if it has no processes."""
         if spawned.method == "api":
             return None
         if spawned.method == "serve" and settings.opencode.serve_url:
-            return SandboxLevel(name="none", reason="somebody else runs the server at serve_url")
+            return SandboxLevel(name="none", reason="go-ent does not run the server at serve_url")
         return await self._level()
 
     async def _admit(
         self, worker: str, route: Route, spawned: WorkerSpawned, settings: Settings
     ) -> Worker:
-        """Write it down first, then let it live."""
-        cwd = Path(spawned.cwd)
-        spec = WorkerSpec(
-            id=worker,
-            cwd=cwd,
-            provider=route.provider,
-            method=route.method,
-            rules=rules_for(spawned.permissions, settings.permissions.rules, below_checkout(cwd)),
-            dedicated=spawned.isolation == "dedicated",
-            fallbacks=route.fallbacks,
-            allowed_tools=spawned.allowed_tools,
-            temperature=spawned.temperature,
-        )
+        """Record the worker first, then start it."""
+        spec = new_spec(worker, route, spawned, settings)
         await self._feed.append(worker, spawned)
         try:
             await self._feed.commit()
-        except EnvironmentTrouble:  # what is kept for the journal shall have an end
-            await self._feed.append(worker, WorkerClosed(reason="the journal refused it"))
+        except EnvironmentTrouble:  # the event stays queued, so the worker must be closed
+            await self._feed.append(worker, WorkerClosed(reason="the journal could not be written"))
             raise
         return self._start(spec, spawned, settings)
 
@@ -379,7 +310,7 @@ class Orchestrator:
             limits=settings.limits,
             workspace=spawned.workspace,
         )
-        shared = WorkerServices(
+        services = WorkerServices(
             feed=self._feed,
             meter=self._meter,
             verifier=self._verifier,
@@ -392,104 +323,156 @@ class Orchestrator:
             shared_folders=self._shared_folders,
         )
         driver = self._drivers[spec.method]
-        life = Worker(spec, terms, driver, shared, turns_before=turns_before)
-        self._roster[spec.id] = life
+        living = Worker(spec, terms, driver, services, turns_before=turns_before)
+        self._roster[spec.id] = living
         assert self._group, "workers live inside `running`"
-        self._group.start_soon(self._run_worker, life, name=f"worker {spec.id}")
-        return life
+        self._group.start_soon(self._run_worker, living, name=f"worker {spec.id}")
+        return living
 
-    async def _run_worker(self, life: Worker) -> None:
+    async def _run_worker(self, living: Worker) -> None:
         try:
-            await life.run()
+            await living.run()
         finally:
             with anyio.CancelScope(shield=True):
-                await self._allowance.release(life.spec.id)
-                if not life.is_handed_over:
-                    await self.worker_folders.release(life.workspace)
-            self._roster.pop(life.spec.id, None)
-            life.folder_released.set()
+                await self._allowance.release(living.spec.id)
+                if not living.is_handed_over:
+                    await self.worker_folders.release(living.workspace)
+            self._roster.pop(living.spec.id, None)
+            living.folder_released.set()
 
-    def _start_task(self, look: Callable[[], Coroutine[None, None, None]]) -> None:
+    def _start_task(self, run: Callable[[], Coroutine[None, None, None]]) -> None:
         assert self._group, "workers live inside `running`"
-        self._group.start_soon(look, name="a look at a shared folder")
+        self._group.start_soon(run, name="observe a shared folder")
 
     def _record_outcome(self, worker: str) -> None:
-        """Beside the worker: its turn is over, whatever the disk takes for the lesson."""
+        """Record in the background: the turn's end must not wait for the disk."""
         assert self._group, "workers live inside `running`"
-        self._group.start_soon(self._lessons.record, worker, name=f"lesson of {worker}")
+        self._group.start_soon(self._outcomes.record, worker, name=f"outcome of {worker}")
 
     def new_id(self) -> str:
-        """An id that no worker has."""
         while True:
             name = "w-" + "".join(secrets.choice(ID_ALPHABET) for _ in range(5))
             if name not in self._feed.views:
                 return name
 
     async def prompt(self, request: PromptRequest) -> int:
-        """The number of the turn that the prompt will be."""
+        """Queue a prompt and return the number of its turn."""
         self._check_open()
-        life = self._living(request.worker_id)
+        living = self._living(request.worker_id)
         if not request.prompt.strip():
             raise RequestError("the prompt is empty: say what the worker is to do next")
-        files = files_inside(life.workspace, existing_files(request.files, life.spec.cwd))
+        files = files_inside(living.workspace, existing_files(request.files, living.spec.cwd))
         if spent := await self._allowance.used_up_limit(request.worker_id):
             raise BudgetExceeded(spent)
-        return life.prompt(Prompt(text=request.prompt, files=files), queue=request.queue)
+        return living.prompt(Prompt(text=request.prompt, files=files), queue=request.queue)
 
     def last_turn_due(self, worker: str) -> int:
-        """The last turn that the worker was asked for; 0 if it does not live."""
-        life = self._roster.get(worker)
-        return life.last_turn_due if life else 0
+        """The number of the last requested turn; 0 for a worker that is not living."""
+        living = self._roster.get(worker)
+        return living.last_turn_due if living else 0
 
     async def answer(self, request: AnswerRequest, by: str) -> bool:
-        """Whether the model is told the message that came with a no."""
+        """Answer a permission question; whether the model gets the message."""
         message = request.message.strip()
         if message and request.option != "reject":
             raise RequestError(
-                f"message {clip_value(message)!r} came with option {request.option!r}, and words go only "
-                "with 'reject': leave the message out, or reject and say what to do instead"
+                f"message {clip_value(message)!r} cannot go with option {request.option!r}, only with "
+                "'reject': leave the message out, or reject and say what to do instead"
             )
         view = self._feed.view(request.worker_id)
-        life = self._roster.get(view.id)
-        if life is None:
+        living = self._roster.get(view.id)
+        if living is None:
             raise RequestError(
-                f"worker {view.id!r} is {view.state} and asks nothing: "
+                f"worker {view.id!r} is {view.state} and has no open question: "
                 f"{request.permission_id!r} needs no answer"
             )
-        passed = await life.answer(request.permission_id, request.option, by, message)
+        passed = await living.answer(request.permission_id, request.option, by, message)
         await self._feed.commit()
         return passed
 
     async def cancel(self, request: CancelRequest, by: str) -> None:
-        """Returns when the turn has ended; a worker without one is left as it is, or closed."""
+        """Stop the running turn, and with `close` the worker; returns when that has ended."""
         view = self._feed.view(request.worker_id)
-        life = self._roster.get(view.id)
-        if life is None:
+        living = self._roster.get(view.id)
+        if living is None:
             return
         reason = request.reason or f"cancelled by {by}"
-        turn = life.turn
+        turn = living.turn
         if request.close:
-            life.close(reason)
+            living.close(reason)
         else:
-            life.cancel(reason)
+            living.cancel(reason)
         with anyio.move_on_after(MAX_WAIT_S):
-            while turn and life.turn == turn:
+            while turn and living.turn == turn:
                 await self._feed.wait_for_news(self._feed.seq)
             if request.close:
-                await life.folder_released.wait()
+                await living.folder_released.wait()
             await self._feed.commit()
 
     def _living(self, worker: str) -> Worker:
         view = self._feed.view(worker)
-        life = self._roster.get(worker)
-        if life is None:
+        living = self._roster.get(worker)
+        if living is None:
             raise WorkerIsClosed(
                 f"worker {worker!r} is closed ({view.state}); spawn another one for further work"
             )
-        return life
+        return living
 
 
 def _sandbox_warnings(level: SandboxLevel | None) -> tuple[str, ...]:
     if level is None or level.name != "none":
         return ()
     return (f"no sandbox: this worker's commands can do what your account can ({level.reason})",)
+
+
+async def end_lost_turn(
+    view: WorkerView, calls: Sequence[UsageReported], feed: Feed, places: WorkerFolders
+) -> None:
+    """Fail the turn that was running, or due, when the daemon died. `calls` were never settled."""
+    failure = DIED_IN_TURN if view.turn else DIED_BEFORE_TURN
+    if view.turn and view.token:
+        failure = replace(failure, message=failure.message + SESSION_RESUMES)
+    if not view.turn:
+        await feed.append(view.id, TurnStarted(turn=1, prompt=view.spawned.task))
+    for call in calls:
+        await feed.append(view.id, call)
+    if view.turn and (workspace := view.spawned.workspace):
+        prompt = view.spawned.task
+        for event in await places.keep_unfinished(workspace, prompt, view.id):
+            await feed.append(view.id, event)
+    elif view.turn and may_write(view):
+        await feed.append(view.id, FilesChanged(unseen=BASELINE_LOST))
+    ended = TurnEnded(
+        turn=view.turn or 1,
+        state="failed",
+        evidence=evidence(replace(view, state="failed")),
+        failure=failure,
+    )
+    await feed.append(view.id, ended)
+
+
+def resume_spec(view: WorkerView, settings: Settings, methods: Collection[Method]) -> WorkerSpec:
+    """The spec that reopens its session. Raises a `GoentError` if it cannot be reopened."""
+    if not view.token:
+        raise WorkerIsClosed("it has no session to resume")
+    spawned = view.spawned
+    pin = Pin(provider=spawned.backend, model=spawned.model, method=spawned.method)
+    route = choose_pinned(pin, settings, tuple(methods))
+    fallbacks = tuple(p for p in settings.providers if p.name in spawned.fallbacks)
+    route = replace(route, fallbacks=fallbacks)
+    return replace(new_spec(view.id, route, spawned, settings), resume=view.token, asked=view.asked)
+
+
+def new_spec(worker: str, route: Route, spawned: WorkerSpawned, settings: Settings) -> WorkerSpec:
+    cwd = Path(spawned.cwd)
+    return WorkerSpec(
+        id=worker,
+        cwd=cwd,
+        provider=route.provider,
+        method=route.method,
+        rules=rules_for(spawned.permissions, settings.permissions.rules, below_checkout(cwd)),
+        dedicated=spawned.isolation == "dedicated",
+        fallbacks=route.fallbacks,
+        allowed_tools=spawned.allowed_tools,
+        temperature=spawned.temperature,
+    )

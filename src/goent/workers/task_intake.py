@@ -1,4 +1,4 @@
-"""Accepts or refuses a task as requested, and gives its worker a folder."""
+"""Accepts or refuses a requested task, and provides its worker's folder."""
 
 import logging
 import os
@@ -34,6 +34,13 @@ from goent.routing.router import RoutedTask, RouteRequest
 from goent.routing.task_advice import asks_for_edits
 from goent.workers.views import shorten
 
+log = logging.getLogger(__name__)
+
+
+SOLO_GROUP = "solo"  # the group of workers that are in no swarm
+RELEASE_TIMEOUT_S = 30.0  # seconds to remove a folder that is no longer needed
+KEEP_TIMEOUT_S = 60.0  # seconds to commit the work of an unfinished turn
+SUBJECT_LIMIT = 70
 ASKING_PRESETS: frozenset[Preset] = frozenset({"ask", "edit"})
 
 
@@ -42,8 +49,8 @@ def spawn_warnings(
 ) -> Iterator[str]:
     if route.method in ONE_TURN_METHODS and preset in ASKING_PRESETS:
         yield (
-            f"the method {route.method!r} has nobody to ask: what permissions {preset!r} would ask is "
-            "refused, and that ends the turn; pass permissions 'auto', or use the method 'acp'"
+            f"the method {route.method!r} cannot ask anybody: whatever permissions {preset!r} would ask "
+            "is refused, which ends the turn; pass permissions 'auto', or use the method 'acp'"
         )
     if request.allow_fallback and not route.fallbacks:
         yield (
@@ -53,31 +60,33 @@ def spawn_warnings(
     foreign = route.method == "agent" and route.provider.backend in settings.agents
     if foreign and (preset != "auto" or settings.permissions.rules):
         yield (
-            f"{route.provider.backend} has permissions of its own: rules hold for what it asks. Permissions "
-            f"{preset!r} choose the mode of its own that fits, if it has one; what it does unasked against "
-            "them fails the turn, and is not undone"
+            f"{route.provider.backend} has its own permissions: rules apply only to what it asks. "
+            f"Permissions {preset!r} select its matching mode, if it has one; an action against them "
+            "that it does not ask about fails the turn, and is not undone"
         )
     lent = route.method == "serve" and settings.opencode.serve_url
     if lent and (preset != "auto" or settings.permissions.rules):
         yield (
-            f"the OpenCode server at {settings.opencode.serve_url} has permissions of its own: rules hold for what it "
-            "asks; what it does unasked against them fails the turn, and is not undone"
+            f"the OpenCode server at {settings.opencode.serve_url} has its own permissions: rules apply "
+            "only to what it asks; an action against them that it does not ask about fails the turn, and "
+            "is not undone"
         )
     if not foreign and _reads_instructions(route, settings):
         yield from find_instructions((cwd, settings.project), project=settings.project).skipped
 
 
 def _reads_instructions(route: Route, settings: Settings) -> bool:
-    """Whether the project's instructions are read by go-ent; else by nobody, or by OpenCode itself."""
+    """Whether go-ent reads the project's instructions, rather than OpenCode or nobody."""
     opencode = settings.opencode
     by_itself = opencode.project_config and opencode.profile == "user"
     return route.method == "agent" or (route.method != "api" and not by_itself)
 
 
 class SwarmMembership(Value, frozen=True, kw_only=True):
-    """The swarm that a task is part of, and what its worker has from it.
+    """The swarm that a task belongs to, and what its worker gets from it.
 
-    `worker` is the id that it shall have, `label` the swarm's name for people; `avoid` are providers that have failed the task.
+    `worker` is its id, `label` the swarm's name for people, `start` the commit to start from; the
+    providers to `avoid` have failed the task.
     """
 
     worker: str = ""
@@ -95,7 +104,7 @@ NO_SWARM = SwarmMembership()
 def route_request(
     request: SpawnRequest, *, base: Path, settings: Settings, within: SwarmMembership = NO_SWARM
 ) -> RouteRequest:
-    """What has to find its way. Raises a `RequestError` that names the value and the remedy."""
+    """The request for the router. Raises a `RequestError` with the value and the remedy."""
     if not request.task.strip():
         raise RequestError("the task is empty: say what the worker is to do")
     for index, reason in blank_commands(request.verify):
@@ -104,11 +113,11 @@ def route_request(
     isolation = _isolation(request, settings)
     if (request.uncommitted or request.carry) and isolation not in ("worktree", "copy"):
         raise RequestError(
-            f"uncommitted and carry are for a folder of its own, and isolation is {isolation!r}: "
-            "pass isolation 'worktree' or 'copy', or leave them out"
+            f"uncommitted and carry need a folder of its own, but isolation is {isolation!r}: pass "
+            "isolation 'worktree' or 'copy', or leave them out"
         )
     budget = request.budget_usd
-    # What the tasks before it have made is only where it will work, and is looked for there.
+    # Files that earlier tasks made exist only in its own folder, and are checked there.
     elsewhere = within.start is not None and isolation in ("worktree", "copy")
     named = tuple(str(cwd / name) for name in request.files)
     return RouteRequest(
@@ -133,16 +142,22 @@ def accept_task(
     environ: Mapping[str, str],
     within: SwarmMembership = NO_SWARM,
 ) -> tuple[Route, WorkerSpawned]:
-    """Raises a `RequestError` that names the value and the remedy."""
+    """The accepted task. Raises a `RequestError` with the value and the remedy."""
     route = routed.decision.route
-    if not (route.method == "serve" and settings.opencode.serve_url):  # that one has its own keys
+    if not (
+        route.method == "serve" and settings.opencode.serve_url
+    ):  # that server has its own keys
         _check_key(route.provider, settings, environ)
-    _check_api(request, route)
+    if request.temperature is not None and route.method != "api":
+        raise RequestError(
+            f"temperature is for a model that is called directly, and the worker would run by "
+            f"{route.method!r}: pass method 'api', or leave temperature out"
+        )
     _check_agent(request, route, settings, environ)
     isolation = _isolation(request, settings)
     preset = preset_for(request.permissions, settings.permissions, isolation)
     if route.method == "cli" and asked.may_ask and not asked.must_ask(routed.task):
-        preset = "readonly"  # by cli nobody could be asked
+        preset = "readonly"  # cli cannot ask
     return route, WorkerSpawned(
         task=request.task,
         cwd=str(asked.cwd),
@@ -186,19 +201,10 @@ def _check_key(provider: Provider, settings: Settings, environ: Mapping[str, str
         )
 
 
-def _check_api(request: SpawnRequest, route: Route) -> None:
-    """Agents choose for themselves how they ask their model."""
-    if request.temperature is not None and route.method != "api":
-        raise RequestError(
-            f"temperature is for a model that is called directly, and the worker would run by "
-            f"{route.method!r}: pass method 'api', or leave temperature out"
-        )
-
-
 def _check_agent(
     request: SpawnRequest, route: Route, settings: Settings, environ: Mapping[str, str]
 ) -> None:
-    """What go-ent's own agent needs, and what it alone can do."""
+    """Check what only go-ent's own agent can do, and what it needs."""
     provider = route.provider
     own = route.method == "agent" and provider.backend not in settings.agents
     if request.allowed_tools is not None and not own:
@@ -225,7 +231,7 @@ def _check_agent(
 
 
 def working_directory(asked: str | None, base: Path) -> Path:
-    """Where to work: as asked, from where the caller is."""
+    """The requested working directory, relative to the caller's."""
     try:
         cwd = (base / Path(asked or "").expanduser()).resolve()
         there = cwd.exists()
@@ -239,31 +245,24 @@ def working_directory(asked: str | None, base: Path) -> Path:
 
 
 def existing_files(asked: Sequence[str], cwd: Path) -> tuple[str, ...]:
-    """The files as absolute paths; one that is not there is an error.
-
-    So is a link that leads out of the project: a caller that means what it leads to can name that.
-    """
+    """The files as absolute paths. Raises for a missing one, and for a link out of the project."""
     paths = [cwd / name for name in asked]
     missing = [clip_value(str(path)) for path in paths if not _exists(path)]
     if missing:
         raise RequestError(f"files that do not exist: {', '.join(map(repr, missing))}")
     top = git_top(cwd)
     for path in paths:
-        _check_link(path, top)
+        written, real = Path(os.path.normpath(path)), Path(os.path.realpath(path))
+        if written.is_relative_to(top) and not real.is_relative_to(os.path.realpath(top)):
+            raise RequestError(
+                f"files: {clip_value(str(path))!r} leads out of {str(top)!r} by a link, to "
+                f"{clip_value(str(real))!r}: name that file itself if you mean it"
+            )
     return tuple(map(str, paths))
 
 
-def _check_link(path: Path, top: Path) -> None:
-    written, real = Path(os.path.normpath(path)), Path(os.path.realpath(path))
-    if written.is_relative_to(top) and not real.is_relative_to(os.path.realpath(top)):
-        raise RequestError(
-            f"files: {clip_value(str(path))!r} leads out of {str(top)!r} by a link, to "
-            f"{clip_value(str(real))!r}: name that file itself if it is meant"
-        )
-
-
 def below_checkout(cwd: Path) -> str:
-    """Where the directory lies below the top of its git checkout; empty at the top, or outside."""
+    """The directory's path below the top of its git checkout; empty at the top, or without one."""
     inside = cwd.relative_to(git_top(cwd)).as_posix()
     return "" if inside == "." else inside
 
@@ -284,16 +283,8 @@ def _isolation(request: SpawnRequest, settings: Settings) -> Isolation:
     return "shared" if wanted == "auto" else wanted
 
 
-log = logging.getLogger(__name__)
-
-SOLO_GROUP = "solo"  # the group of workers that are in no swarm
-RELEASE_TIMEOUT_S = 30.0  # seconds to remove a folder that is not needed any more
-KEEP_TIMEOUT_S = 60.0  # seconds to keep what an unfinished turn has made
-SUBJECT_LIMIT = 70
-
-
 class WorkerFolders:
-    """Gives workers their folders, and takes them back."""
+    """Prepares and releases the folders of workers."""
 
     def __init__(self, workspaces: WorkspaceManager) -> None:
         self.workspaces = workspaces
@@ -302,7 +293,7 @@ class WorkerFolders:
     async def prepared(
         self, worker: str, spawned: WorkerSpawned, request: SpawnRequest, within: SwarmMembership
     ) -> AsyncGenerator[WorkerSpawned]:
-        """The task as it is worked on. If what follows fails, no folder stays."""
+        """The task with its folder prepared. If the block fails, the folder is removed."""
         if spawned.isolation not in ("worktree", "copy"):
             yield spawned
             return
@@ -329,7 +320,7 @@ class WorkerFolders:
             raise
 
     async def release(self, workspace: Workspace | None) -> None:
-        """Nobody works there any more. What stays, and a failure to remove it, `gc` tells."""
+        """Release a worker's folder. `gc` lists folders that stay, or cannot be removed."""
         if workspace is None:
             return
         with anyio.move_on_after(RELEASE_TIMEOUT_S, shield=True):
@@ -339,7 +330,7 @@ class WorkerFolders:
                 log.warning("the workspace %r stays: %s", workspace.path, error)
 
     async def keep(self, workspace: Workspace, prompt: str, worker: str) -> Sequence[AnyEvent]:
-        """Have what was made on the branch; what to tell of it. Raises only `WorkspaceLost`."""
+        """Commit the work to its branch; returns the events. Raises only `WorkspaceLost`."""
         subject = shorten(prompt, SUBJECT_LIMIT) or "Work"
         try:
             work = await self.workspaces.commit_work(
@@ -354,7 +345,7 @@ class WorkerFolders:
     async def keep_unfinished(
         self, workspace: Workspace, prompt: str, worker: str
     ) -> Sequence[AnyEvent]:
-        """The same for a turn that did not come to its end: raises nothing, and does not wait long."""
+        """The same for an unfinished turn: never raises, and waits for a limited time."""
         with anyio.move_on_after(KEEP_TIMEOUT_S, shield=True):
             try:
                 return await self.keep(workspace, prompt, worker)
@@ -372,7 +363,7 @@ class WorkerFolders:
         return SpaceList(spaces=tuple(spaces), bytes=sum(space.bytes for space in spaces))
 
     async def clear_spaces(self, request: ClearRequest) -> ClearReply:
-        """Those that were named, and only if all of them can be; else what nobody needs."""
+        """Remove the named ones, all or none; without names, those that are no longer needed."""
         if not request.workers:
             removed = await self.workspaces.remove_finished()
             return ClearReply(removed=tuple(removed), kept=tuple(await self.workspaces.list_kept()))
@@ -384,12 +375,12 @@ class WorkerFolders:
         return ClearReply(removed=tuple(gone), kept=tuple(rest))
 
     async def tidy(self) -> None:
-        """Remove what earlier workers left and nobody needs."""
+        """Remove the finished workspaces of earlier workers."""
         try:
             for gone in await self.workspaces.remove_finished():
                 log.info("removed the workspace %r: %s", gone.path, gone.state)
         except GoentError as error:
-            log.warning("workspaces were not looked through: %s", error)
+            log.warning("finished workspaces were not removed: %s", error)
 
 
 def _check_removable(worker: str, kept: Mapping[str, KeptSpace]) -> None:
@@ -404,7 +395,7 @@ def _check_removable(worker: str, kept: Mapping[str, KeptSpace]) -> None:
 
 
 def files_inside(workspace: Workspace | None, files: Sequence[str]) -> tuple[str, ...]:
-    """The files where the worker has them; one that is only in the user's folder stays there."""
+    """The files' paths in the worker's folder; those that exist only in the user's stay there."""
     if workspace is None:
         return tuple(files)
     return tuple(_file_inside(workspace, Path(file)) for file in files)

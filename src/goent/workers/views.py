@@ -1,7 +1,7 @@
 """Folds the events of a worker or a swarm into its current view.
 
-`fold` is pure: a view and an envelope in, the next view out. Whoever holds the journal holds
-the truth; a view can always be made again.
+Folding is pure: a view and an envelope in, the next view out. The journal is the only truth; a
+view can always be rebuilt from it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -61,14 +61,13 @@ from goent.domain.types import (
 from goent.domain.verification import evidence_of
 from goent.domain.workspace import Work
 
-MOST_WORDS = 100  # characters of a worker's latest words
-LEAST_DETAIL = 30  # characters of a question in a list
-DONE_PERCENT = 100  # percent
-FIRST_TURN = 1  # the turn that the task itself is
+MAX_WORDS = 100  # characters of a worker's latest text
+MIN_DETAIL = 30  # characters of a question in a list
+FIRST_TURN = 1  # its prompt is the task itself
 
 
 class WorkerView(Value, frozen=True, kw_only=True):
-    """A worker as its events tell it."""
+    """A worker, as described by its events."""
 
     id: str
     spawned: WorkerSpawned
@@ -89,32 +88,32 @@ class WorkerView(Value, frozen=True, kw_only=True):
     cost_source: CostSource | None = None
     checks: tuple[Check, ...] = ()
     work: Work | None = None
-    message: str = ""  # the one that it is saying, or said last
-    words: str = ""  # the end of it
-    overlaps: tuple[Overlap, ...] = ()  # with whole paths, the latest word on each
-    commands_changed: bool = False  # files, in this turn
-    tools: int = 0  # calls of this turn
-    tool_ids: frozenset[str] = frozenset()  # of them, while it runs
+    message: str = ""  # the id of its latest message
+    words: str = ""  # the end of that message
+    overlaps: tuple[Overlap, ...] = ()  # with absolute paths; the latest per worker and file
+    commands_changed: bool = False  # whether commands changed files in this turn
+    tools: int = 0  # tool calls of this turn
+    tool_ids: frozenset[str] = frozenset()  # their ids, while the turn runs
     failure: Failure | None = None
     started_at: float
     updated_at: float
-    ended_at: float | None = None  # its last turn; a worker may be closed long after
+    ended_at: float | None = None  # of its last turn; a worker may be closed long after
     seq: int
 
     @property
     def takes_prompts(self) -> bool:
-        """Not while it is about to close: its method has one turn, and it had that."""
+        """Whether it is open; a method with one turn takes no prompt after that turn."""
         over = self.state in ENDED_STATES and self.spawned.method in ONE_TURN_METHODS
         return self.open and not over
 
     @property
     def provider(self) -> str:
-        """The one that serves it now."""
+        """The provider that serves it now."""
         return self.moved_to or self.spawned.provider
 
     @property
     def cost_usd(self) -> Decimal | None:
-        """None before the first metered call, and as soon as one call's price is unknown."""
+        """None before the first metered call, and once any call's price is unknown."""
         return self.known_usd if self.calls and not self.unknown_calls else None
 
 
@@ -167,32 +166,34 @@ def _after(view: WorkerView, event: AnyEvent, seq: int) -> WorkerView:
                 step=event.state,
                 tool_ids=frozenset(),
             )
-        case Verified() | WorkKept() | FilesChanged():
-            return _after_look(view, event)
-        case SessionOpened() | FailedOver():
+        case Verified() | WorkKept() | FilesChanged() | SessionOpened() | FailedOver():
             return _after_change(view, event)
         case WorkerClosed():
-            # Who was closed before it began did nothing, and does not go on starting for ever.
+            # A worker that was closed before it began must not stay "starting" for ever.
             return replace(
                 view, open=False, state=view.state if view.state in ENDED_STATES else "cancelled"
             )
-        case _:  # a warning, or of a swarm
+        case _:  # a warning, or an event of a swarm
             return view
 
 
-def _after_look(view: WorkerView, event: Verified | WorkKept | FilesChanged) -> WorkerView:
-    if isinstance(event, Verified):
-        return replace(view, checks=event.checks)
-    if isinstance(event, WorkKept):
-        return replace(view, work=event.work)
-    latest = {(each.worker_id, each.path): each for each in (*view.overlaps, *event.overlaps)}
-    return replace(view, overlaps=tuple(latest.values()), commands_changed=bool(event.files))
-
-
-def _after_change(view: WorkerView, event: SessionOpened | FailedOver) -> WorkerView:
-    if isinstance(event, SessionOpened):
-        return replace(view, token=event.token)
-    return replace(view, moved_to=event.to_provider)
+def _after_change(
+    view: WorkerView, event: Verified | WorkKept | FilesChanged | SessionOpened | FailedOver
+) -> WorkerView:
+    match event:
+        case Verified():
+            return replace(view, checks=event.checks)
+        case WorkKept():
+            return replace(view, work=event.work)
+        case SessionOpened():
+            return replace(view, token=event.token)
+        case FailedOver():
+            return replace(view, moved_to=event.to_provider)
+        case FilesChanged():
+            found = {
+                (each.worker_id, each.path): each for each in (*view.overlaps, *event.overlaps)
+            }
+            return replace(view, overlaps=tuple(found.values()), commands_changed=bool(event.files))
 
 
 def _after_work(
@@ -207,7 +208,9 @@ def _after_work(
                 view = replace(view, tools=view.tools + 1, tool_ids=seen)
             step = f"{event.tool}: {event.title or event.detail}".rstrip(": ")
         case TextDelta():
-            view, step = _after_speech(view, event), "writing"
+            before = view.words if event.message == view.message else ""
+            words = (before + event.text)[-4 * MAX_WORDS :]  # more than is shown: some may be blank
+            view, step = replace(view, message=event.message, words=words), "writing"
         case Thought():
             step = "thinking"
         case Noticed():
@@ -215,16 +218,10 @@ def _after_work(
     return replace(view, step=_current_step(view.plan) or step)
 
 
-def _after_speech(view: WorkerView, event: TextDelta) -> WorkerView:
-    """A little more than is shown is kept: it may be blank."""
-    said = view.words if event.message == view.message else ""
-    return replace(view, message=event.message, words=(said + event.text)[-4 * MOST_WORDS :])
-
-
 def latest_words(view: WorkerView) -> str:
-    """In one line, what it said last."""
+    """The end of its latest message, on one line."""
     line = " ".join(view.words.split())
-    return line if len(line) <= MOST_WORDS else f"…{line[1 - MOST_WORDS :]}"
+    return line if len(line) <= MAX_WORDS else f"…{line[1 - MAX_WORDS :]}"
 
 
 def _current_step(plan: tuple[PlanEntry, ...]) -> str:
@@ -242,28 +239,23 @@ def _after_question(
 
 
 def _after_usage(view: WorkerView, event: UsageReported) -> WorkerView:
-    unknown = event.calls if event.cost_usd is None else 0
+    unknown = event.cost_usd is None
+    estimated = view.cost_source == "estimate"  # a sum with an estimate in it is an estimate
     return replace(
         view,
         usage=view.usage + event.usage,
         known_usd=view.known_usd + (event.cost_usd or Decimal(0)),
         calls=view.calls + event.calls,
-        unknown_calls=view.unknown_calls + unknown,
-        cost_source=_source(view, event),
+        unknown_calls=view.unknown_calls + (event.calls if unknown else 0),
+        cost_source=view.cost_source if unknown or estimated else event.source,
     )
 
 
-def _source(view: WorkerView, event: UsageReported) -> CostSource | None:
-    """A sum with an estimate in it is one."""
-    if event.cost_usd is None or view.cost_source == "estimate":
-        return view.cost_source
-    return event.source
-
-
 def evidence(view: WorkerView) -> Evidence | None:
-    """A worker's word is a claim; a verify command makes it more, or less, and idleness less.
+    """How far the worker's result can be trusted. None until its turn has ended.
 
-    None until its turn has ended.
+    Without verify commands it is a claim, refuted if the worker did nothing although edits were
+    requested.
     """
     if view.state not in ENDED_STATES:
         return None
@@ -275,13 +267,13 @@ def evidence(view: WorkerView) -> Evidence | None:
 
 
 def did_nothing(view: WorkerView) -> bool:
-    """It was asked for edits, and has neither edited nor used a tool. Later turns ask other things."""
+    """Whether the task requested edits and the first turn neither edited nor used a tool."""
     kept = (view.work is not None and bool(view.work.files)) or view.commands_changed
     return view.spawned.edits_asked and view.turn == FIRST_TURN and not view.tools and not kept
 
 
 def worker_status(view: WorkerView, now: float | None = None) -> Status:
-    """The view in the words of the public interface; at a time, also how long a question has left."""
+    """The public status; with the time, also how long its question stays open."""
     return Status(
         worker_id=view.id,
         state=view.state,
@@ -323,19 +315,19 @@ def _question(asked: PermissionAsked, now: float | None) -> Question:
 
 
 def overlaps(view: WorkerView, views: Iterable[WorkerView]) -> tuple[Overlap, ...]:
-    """Where the worker met others, as it was told and as they were, with whole paths."""
-    told = {(o.worker_id, o.path): o for o in view.overlaps}
+    """Its overlaps with other workers, from its own events and theirs, with absolute paths."""
+    found = {(o.worker_id, o.path): o for o in view.overlaps}
     for other in views:
         for each in other.overlaps:
             if each.worker_id == view.id:
-                known = told.get((other.id, each.path))
+                known = found.get((other.id, each.path))
                 if known is None or each.kind != "file_overlap":
-                    told[other.id, each.path] = replace(each, worker_id=other.id)
-    return tuple(told.values())
+                    found[other.id, each.path] = replace(each, worker_id=other.id)
+    return tuple(found.values())
 
 
 def worker_line(view: WorkerView, met: Iterable[str] = ()) -> WorkerLine:
-    """The view in one line of a list. `met` are the workers whose files it changed as well."""
+    """One line of a list. `met` are the workers that changed the same files."""
     return WorkerLine(
         worker_id=view.id,
         state=view.state,
@@ -359,13 +351,13 @@ def worker_line(view: WorkerView, met: Iterable[str] = ()) -> WorkerLine:
 def _step(view: WorkerView, room: int = 120) -> str:
     if view.questions:
         asks = f"asks for {view.questions[0].tool}: "
-        return asks + one_line(view.questions[0].detail, max(LEAST_DETAIL, room - len(asks)))
-    finishing = view.state == "running" and plan_progress(view.plan).percent == DONE_PERCENT
+        return asks + one_line(view.questions[0].detail, max(MIN_DETAIL, room - len(asks)))
+    finishing = view.state == "running" and plan_progress(view.plan).percent == 100  # noqa: PLR2004 (all of it)
     return "finishing" if finishing else shorten(view.step, room)
 
 
 def plan_progress(plan: tuple[PlanEntry, ...]) -> Progress:
-    """The share of the worker's own todo list that is done; no list, no figure."""
+    """The share of the worker's own todo list that is done; unknown without a list."""
     counted = [entry for entry in plan if entry.status != "cancelled"]
     if not counted:
         return Progress()
@@ -378,13 +370,13 @@ def timestamp(at: float) -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """One line, at most so long."""
+    """The text on one line, cut at the limit."""
     line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 class TaskAttempt(Value, frozen=True, kw_only=True):
-    """A worker that was given a task. `refused`: it could not even begin."""
+    """A worker assigned to a task. `refused` is why it could not begin."""
 
     worker: str
     pin: Pin = Pin()
@@ -392,9 +384,9 @@ class TaskAttempt(Value, frozen=True, kw_only=True):
 
 
 class SwarmTaskView(Value, frozen=True, kw_only=True):
-    """A task of the swarm. `attempts` are those since it was opened, `earlier` those before.
+    """A task of the swarm. `attempts` are those since it was last opened, `earlier` those before.
 
-    `pin` and `avoid` are what whoever reopened it wants.
+    `pin` and `avoid` come from whoever reopened it.
     """
 
     task: SwarmTask
@@ -407,14 +399,14 @@ class SwarmTaskView(Value, frozen=True, kw_only=True):
 
     @property
     def workers(self) -> tuple[str, ...]:
-        """All that ever had it, in order."""
+        """All workers that ever had the task, in order."""
         return tuple(attempt.worker for attempt in (*self.earlier, *self.attempts))
 
 
 class SwarmView(Value, frozen=True, kw_only=True):
-    """A swarm as its events tell it; the tasks by id, in their order.
+    """A swarm, as described by its events; the tasks by id, in their order.
 
-    `ended_at` is when the last thing happened to a task.
+    `ended_at` is the time of the latest event of a task.
     """
 
     id: str
@@ -430,7 +422,7 @@ class SwarmView(Value, frozen=True, kw_only=True):
         return all(view.settled for view in self.tasks.values())
 
     def named(self, tasks: tuple[str, ...]) -> tuple[SwarmTaskView, ...]:
-        """These tasks, or all if none is named."""
+        """These tasks; all of them if none is named."""
         unknown = [name for name in tasks if name not in self.tasks]
         if unknown:
             raise RequestError(
@@ -440,7 +432,7 @@ class SwarmView(Value, frozen=True, kw_only=True):
 
 
 def fold_swarm(view: SwarmView | None, envelope: EventEnvelope) -> SwarmView | None:
-    """The view after the event; None if there is none because its beginning cannot be read."""
+    """The view after the event; None if the swarm's first event is unreadable."""
     event, seq = envelope.event, envelope.seq
     if isinstance(event, SwarmSpawned):
         tasks = {task.id: SwarmTaskView(task=task) for task in event.request.tasks}
@@ -458,7 +450,7 @@ def fold_swarm(view: SwarmView | None, envelope: EventEnvelope) -> SwarmView | N
     match event:
         case TaskGiven() | TaskRefused() | TaskSettled() | TaskReopened():
             before = view.tasks.get(event.task)
-            if before is None:  # written by who knows more tasks than we can read
+            if before is None:  # written by a newer version
                 return view
             tasks = {**view.tasks, event.task: _task_after(before, event)}
             return replace(view, tasks=tasks, ended_at=envelope.at)

@@ -1,9 +1,9 @@
-"""Continues a turn with another provider when its own fails, and describes the failure.
+"""Plans how a failed turn continues with another provider, and describes failures.
 
-The gateway moves model calls that pass through it. This is for the rest: a provider that OpenCode
-calls by itself, and a program that crashes or breaks its protocol. The worker goes on in the same
-directory with the next fallback, in the same session if that lives, else in a new one with a brief
-of what was done. Nothing is repeated blindly: whoever goes on is told to look first.
+The gateway fails over model calls that pass through it. This covers the rest: a provider that
+OpenCode calls directly, and a program that crashes or breaks its protocol. The next fallback
+continues in the same directory, in the same session if that survived, otherwise in a new one with
+a brief of what was done. Nothing is repeated blindly: the brief says to look first.
 """
 
 import time
@@ -33,8 +33,28 @@ from goent.workers.feed import Feed
 from goent.workers.views import shorten
 from goent.workers.worker_report import changed_files, commands_run, last_message
 
-# The provider or the program is at fault, not the work: another provider may do.
+INTERNAL_ERROR = "internal error"
+# The provider or the program is at fault, not the work: another provider may succeed.
 PROVIDER_FAULTS = (ProviderUnavailable, WorkerCrashed, ProtocolError)
+OTHERS_MAY_RETRY = (*PROVIDER_FAULTS, ProviderRefused, UnknownModel)
+MAX_FAILOVERS = 2  # per turn
+MAX_LISTED = 30
+LAST_WORDS_LIMIT = 1500
+COMMAND_LIMIT = 200
+
+LOOK_FIRST_WARNING = (
+    "The last tool call may or may not have taken effect, and running commands were stopped: "
+    "look before you repeat anything."
+)
+CONTINUE_PROMPT = (
+    "This conversation was interrupted, and you are another model that continues it. The history is "
+    f"complete. {LOOK_FIRST_WARNING} Then continue the task where it stopped."
+)
+TAKEOVER_PROMPT = (
+    "You take over from a worker that failed in the middle of its task. It worked in this directory, "
+    "and what it did is in place."
+)
+TASK_HEADING = "If you have not seen it before, this is the task:"
 
 
 def as_failure(error: Exception) -> Failure:
@@ -42,32 +62,11 @@ def as_failure(error: Exception) -> Failure:
         return Failure(kind=error.kind, message=str(error), retryable=error.retryable)
     if isinstance(error, GoentError):
         return Failure(kind="environment", message=str(error))
-    return Failure(kind="internal", message=f"a fault of go-ent's own: {error!r}; see the log")
-
-
-OTHERS_MAY_RETRY = (*PROVIDER_FAULTS, ProviderRefused, UnknownModel)
-MOST_FAILOVERS = 2  # in one turn
-MOST_LISTED = 30
-LAST_WORDS_LIMIT = 1500
-COMMAND_LIMIT = 200
-
-LOOK_FIRST_WARNING = (
-    "The last tool call may or may not have taken effect, and commands that were running have been "
-    "ended: look before you repeat anything."
-)
-CONTINUE_PROMPT = (
-    "This conversation was interrupted, and goes on with another model: you. What was said before is "
-    f"complete. {LOOK_FIRST_WARNING} Then go on with the task from where it was."
-)
-TAKEOVER_PROMPT = (
-    "You take over from a worker that failed in the middle of its task. It worked in this directory, "
-    "and what it did is in place."
-)
-TASK_HEADING = "If it was not said to you before, this is the task:"
+    return Failure(kind="internal", message=f"{INTERNAL_ERROR}: {error!r}; see the log")
 
 
 class FailoverPlan(Value, frozen=True, kw_only=True):
-    """How the turn goes on: where, with which prompt, and what is noted of it."""
+    """How the turn continues: in which session, with which prompt and notice."""
 
     spec: WorkerSpec
     prompt: Prompt
@@ -75,7 +74,7 @@ class FailoverPlan(Value, frozen=True, kw_only=True):
 
 
 class StuckTurn(Value, frozen=True, kw_only=True):
-    """A turn that cannot go on where it is. `token` opens its session again, if that lives."""
+    """A turn that cannot continue where it is. `token` resumes its session, if that survived."""
 
     spec: WorkerSpec
     prompt: Prompt
@@ -85,7 +84,7 @@ class StuckTurn(Value, frozen=True, kw_only=True):
 
 
 class FailoverPlanner:
-    """Knows who else could do the work."""
+    """Chooses who continues a failed turn, and names a provider to retry with."""
 
     def __init__(
         self,
@@ -105,7 +104,7 @@ class FailoverPlanner:
     async def record_health(
         self, spec: WorkerSpec, error: WorkerError | None, began: float
     ) -> None:
-        """What a turn tells of a provider whose calls nobody sees; None: it went well."""
+        """Record the result of a turn whose model calls bypass the gateway; None is success."""
         if not self._is_direct(spec):
             return
         if error is None:
@@ -114,11 +113,11 @@ class FailoverPlanner:
             await self._healths.record_failure(spec.provider, error, began=began)
 
     async def plan(self, stuck: StuckTurn, error: WorkerError) -> FailoverPlan | None:
-        """None if nobody else may or can go on."""
-        if not isinstance(error, PROVIDER_FAULTS) or stuck.failovers >= MOST_FAILOVERS:
+        """None if no fallback may or can continue."""
+        if not isinstance(error, PROVIDER_FAULTS) or stuck.failovers >= MAX_FAILOVERS:
             return None
         if isinstance(error, ProviderUnavailable) and not self._is_direct(stuck.spec):
-            return None  # the gateway has asked all fallbacks already
+            return None  # the gateway has tried all fallbacks already
         chosen = next((p for p in stuck.spec.fallbacks if self._can_work(p)), None)
         if chosen is None:
             return None
@@ -136,21 +135,21 @@ class FailoverPlanner:
         return FailoverPlan(
             spec=replace(spec, resume=stuck.token),
             prompt=Prompt(text=CONTINUE_PROMPT) if reached else _with_task(stuck.prompt),
-            note=f"{chosen.name} goes on in the same session",
+            note=f"{chosen.name} continues in the same session",
         )
 
     async def plan_new_session(self, stuck: StuckTurn, spec: WorkerSpec) -> FailoverPlan:
-        """The same in a new session, which has to be told what the old one knew."""
-        events = await self._events(spec.id)
+        """Continue in a new session, with a brief of what the old one did."""
+        events = await self._feed.all_events(spec.id)
         task = self._feed.view(spec.id).spawned.task
         return FailoverPlan(
             spec=replace(spec, resume=None),
             prompt=replace(stuck.prompt, text=takeover_brief(task, stuck.prompt.text, events)),
-            note=f"{spec.provider.name} goes on in a new session, with a brief of what was done",
+            note=f"{spec.provider.name} continues in a new session, with a brief of what was done",
         )
 
     async def failure_of(self, error: GoentError, spec: WorkerSpec) -> Failure:
-        """What is said of a turn that failed, and who could take the task instead."""
+        """The failure of a turn, with a provider that could take the task instead."""
         failure = as_failure(error)
         if not isinstance(error, OTHERS_MAY_RETRY) or spec.fallbacks:
             return failure
@@ -159,7 +158,7 @@ class FailoverPlanner:
         return replace(failure, retry_with=named or await self._other_provider(error, spec))
 
     async def _other_provider(self, error: GoentError, spec: WorkerSpec) -> str | None:
-        """Whom go-ent would choose, had nobody been named: able to take the task now."""
+        """The provider that the router would choose for the task now, without a pin."""
         spawned = self._feed.view(spec.id).spawned
         failed = {spec.provider.name, spawned.provider, *spawned.fallbacks}
         asked = RouteRequest(
@@ -193,17 +192,9 @@ class FailoverPlanner:
         backend = settings.backends.get(spec.provider.backend)
         return backend is None or not backend.is_held(self._environ())
 
-    async def _events(self, worker: str) -> list[EventEnvelope]:
-        events: list[EventEnvelope] = []
-        while page := await self._feed.events(
-            worker=worker, after=events[-1].seq if events else 0, limit=5000
-        ):
-            events += page
-        return events
-
 
 def takeover_brief(task: str, prompt: str, events: Sequence[EventEnvelope]) -> str:
-    """What somebody has to know who takes over in the middle."""
+    """The prompt for a worker that takes over in the middle of a task."""
     calls = [e.event for e in events if isinstance(e.event, ToolCall)]
     files = [f"- {change.path}" for change in changed_files(calls)]
     commands = [
@@ -213,10 +204,10 @@ def takeover_brief(task: str, prompt: str, events: Sequence[EventEnvelope]) -> s
     parts = [
         f"{TAKEOVER_PROMPT} {LOOK_FIRST_WARNING}",
         f"The task:\n{task}",
-        *([] if prompt == task else [f"What it was asked last:\n{prompt}"]),
-        *_section("Files that it has changed so far:", files),
-        *_section("Commands that it has run:", commands),
-        *_section("Its last words:", [words] if words else []),
+        *([] if prompt == task else [f"The last prompt:\n{prompt}"]),
+        *_section("Files changed so far:", files),
+        *_section("Commands run so far:", commands),
+        *_section("Its last message:", [words] if words else []),
     ]
     return "\n\n".join(parts)
 
@@ -224,13 +215,13 @@ def takeover_brief(task: str, prompt: str, events: Sequence[EventEnvelope]) -> s
 def _section(head: str, lines: Sequence[str]) -> list[str]:
     if not lines:
         return []
-    left = len(lines) - MOST_LISTED
-    more = [f"- and {left} before these"] if left > 0 else []
-    return ["\n".join([head, *more, *lines[-MOST_LISTED:]])]
+    left = len(lines) - MAX_LISTED
+    more = [f"- ({left} earlier ones)"] if left > 0 else []
+    return ["\n".join([head, *more, *lines[-MAX_LISTED:]])]
 
 
 def _exit_text(code: int | None) -> str:
-    return "it is not known how it ended" if code is None else f"exit {code}"
+    return "exit unknown" if code is None else f"exit {code}"
 
 
 def _with_task(prompt: Prompt) -> Prompt:

@@ -1,11 +1,11 @@
-"""Answers questions about workers from the journal, and reports progress to callers who wait."""
+"""Answers queries about workers from the journal, and reports progress to waiting callers."""
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
 import anyio
 
-from goent.domain.events import EventEnvelope, UsageReported
+from goent.domain.events import UsageReported
 from goent.domain.replies import (
     ModelUse,
     OutputReply,
@@ -35,14 +35,14 @@ from goent.workers.views import (
 )
 from goent.workers.worker_report import all_changed_files, models_used, transcript, worker_result
 
-HEARTBEAT_S = 5.0  # seconds between two reports where nothing happens
-WORDS_S = 2.0  # seconds between two reports where only words were added
+HEARTBEAT_S = 5.0  # seconds between two reports while nothing happens
+WORDS_S = 2.0  # seconds between two reports while only text is added
 
 OnProgress = Callable[[Status, str], Awaitable[None]]
 
 
 class ProgressReports:
-    """The reports to one caller. `views` are what it knows already."""
+    """The progress reports to one caller. `views` are what it knows already."""
 
     def __init__(self, views: Iterable[WorkerView] = ()) -> None:
         self._reported: dict[str, tuple[WorkerView, float]] = {}
@@ -50,7 +50,7 @@ class ProgressReports:
             self._note(view)
 
     async def report(self, views: Iterable[WorkerView], on_progress: OnProgress) -> None:
-        """Report the workers of whom there is something new to tell, or nothing was told for long."""
+        """Report the workers that changed, and the others once per heartbeat."""
         for view in views:
             if view.id not in self._reported:
                 self._note(view)
@@ -62,36 +62,36 @@ class ProgressReports:
         self._reported[view.id] = view, anyio.current_time()
 
     def _is_due(self, view: WorkerView) -> bool:
-        told, at = self._reported[view.id]
-        if (told.step, told.state, told.plan) != (view.step, view.state, view.plan):
+        last, at = self._reported[view.id]
+        if (last.step, last.state, last.plan) != (view.step, view.state, view.plan):
             return True
-        wait = WORDS_S if told.words != view.words else HEARTBEAT_S
+        wait = WORDS_S if last.words != view.words else HEARTBEAT_S
         return anyio.current_time() - at >= wait
 
 
 class StateMark(Value, frozen=True, kw_only=True):
-    """The state of a worker or a swarm, and the last event that it is made of."""
+    """The state of a worker or a swarm, and the last event behind it."""
 
     state: str
     seq: int
 
 
 class WorkSummary(Value, frozen=True, kw_only=True):
-    """The models that a worker used, and the files that its edits and commands changed."""
+    """The models a worker used, and the files its edits and commands changed."""
 
     models: tuple[ModelUse, ...] = ()
     files: tuple[FileChange, ...] = ()
 
 
 class WorkerQueries:
-    """Answers from the journal. `due` tells the last turn that a worker was asked for."""
+    """Answers from the journal. `due` returns the number of a worker's last requested turn."""
 
     def __init__(self, feed: Feed, due: Callable[[str], int]) -> None:
         self._feed = feed
         self._due = due
 
     async def recall(self, request: OperationRequest) -> None:
-        """Have the workers at hand that the request is about, also those of long ago."""
+        """Load the workers that the request names, also old ones."""
         if isinstance(request, WorkerRequest):
             await self._feed.recall(request.worker_id)
         elif isinstance(request, WaitRequest):
@@ -106,28 +106,20 @@ class WorkerQueries:
     async def result(self, worker: str) -> Result:
         view = self._feed.view(worker)
         met = overlaps(view, self._feed.views.values())
-        return worker_result(view, await self._all_events(worker), met)
+        return worker_result(view, await self._feed.all_events(worker), met)
 
     async def account(self, worker: str) -> WorkSummary:
-        """Who worked for it, with what each took, and what it changed."""
+        """The models it used and the files it changed; empty for an unknown worker."""
         if worker not in self._feed.views:
             return WorkSummary()
-        events = [envelope.event for envelope in await self._all_events(worker)]
+        events = [envelope.event for envelope in await self._feed.all_events(worker)]
         return WorkSummary(
             models=models_used(event for event in events if isinstance(event, UsageReported)),
             files=all_changed_files(events),
         )
 
-    async def _all_events(self, worker: str) -> list[EventEnvelope]:
-        events: list[EventEnvelope] = []
-        while page := await self._feed.events(
-            worker=worker, after=events[-1].seq if events else 0, limit=5000
-        ):
-            events += page
-        return events
-
     async def output(self, request: OutputRequest, after: int) -> OutputReply:
-        """What came after the cursor, as text, as much as the limit allows."""
+        """The output after the cursor as text, up to the limit."""
         view = self._feed.view(request.worker_id)
         events = await self._feed.events(worker=view.id, after=max(0, after - 1), limit=1000)
         before = events.pop(0).event if events and events[0].seq == after else None
@@ -143,36 +135,36 @@ class WorkerQueries:
 
     async def whole_output(self, worker: str) -> str:
         self._feed.view(worker)
-        events = await self._all_events(worker)
+        events = await self._feed.all_events(worker)
         text, _ = transcript(events, "all", sum(len(str(e.event)) for e in events) + 1)
         return text
 
     def state_marks(self) -> dict[str, StateMark]:
-        """How each worker stands, in short: what is equal has not changed."""
+        """A comparable mark per worker: equal marks mean that nothing has changed."""
         return {
             view.id: StateMark(state=view.state, seq=view.seq) for view in self._feed.views.values()
         }
 
     async def wait_for_change(self) -> None:
-        """Return when something has happened that had not when this was called."""
+        """Return on the next event."""
         await self._feed.wait_for_news(self._feed.seq)
 
     async def wait_for_turn(self, worker: str, turn: int) -> None:
-        """Return when the worker has come to that turn, or is closed."""
+        """Return when the worker has begun that turn, or is closed."""
         while (view := self._feed.view(worker)).open and view.turn < turn:
             await self._feed.wait_for_news(self._feed.seq)
 
     async def wait_for_answer(self, worker: str, permission: str) -> None:
-        """Return when the question is no longer open: answered, or gone with its turn."""
+        """Return when the question is answered or withdrawn."""
         while any(asked.id == permission for asked in self._feed.view(worker).questions):
             await self._feed.wait_for_news(self._feed.seq)
 
     async def wait(
         self, request: WaitRequest, on_progress: OnProgress, *, turn: int | None = None
     ) -> WaitReply:
-        """Until all (or any) have done what they were asked, or one asks something: that needs the caller.
+        """Wait until all (or any) have finished, or one asks a question, which needs the caller.
 
-        With `turn`, until that one has ended.
+        With `turn`, until that turn has ended.
         """
         seq = self._feed.seq
         views = [self._feed.view(worker) for worker in request.worker_ids]
@@ -205,7 +197,7 @@ class WorkerQueries:
         )
 
     def lines(self) -> tuple[WorkerLine, ...]:
-        """Every worker in one line, newest first."""
+        """One line per worker, newest first."""
         return tuple(
             worker_line(view, self._overlapping_workers(view)) for view in self._newest_first()
         )
@@ -223,6 +215,6 @@ class WorkerQueries:
         return any(ended) if any_ else all(ended)
 
     def _is_done(self, view: WorkerView, turn: int | None) -> bool:
-        """A prompt that was just accepted may not have begun yet, and others may wait behind it."""
+        """Whether its last turn has ended: an accepted prompt may not have begun yet."""
         last = self._due(view.id) if turn is None else turn
         return view.state in ENDED_STATES and (not view.open or view.turn >= last)

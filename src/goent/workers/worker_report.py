@@ -1,4 +1,4 @@
-"""Reports a worker's work from its events: the result in short, and the output as text."""
+"""Reports a worker's work from its events: a short result, and the output as text."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
@@ -42,6 +42,7 @@ from goent.domain.types import (
 )
 from goent.domain.verification import outcome_mark, outcome_words, quote_worker_text
 from goent.permissions.permission_rules import guard_reason
+from goent.routing.route_facts import count_text
 from goent.workers.views import WorkerView, evidence
 
 # Together these keep a result below 1,500 tokens, whatever the worker did.
@@ -55,12 +56,21 @@ CHECKS_LIMIT = 4
 MODELS_LIMIT = 4
 WARNINGS_LIMIT = 2
 WARNING_LIMIT = 400
+NO_SANDBOX = "no sandbox: its commands could do whatever your account can"
+MORE_HINT = "a larger limit shows them"
+EVENT_LIMIT = 400  # characters of an event without text
+FILTER_EVENTS: dict[OutputFilter, tuple[type, ...]] = {
+    "text": (TextDelta,),
+    "thoughts": (Thought,),
+    "tools": (ToolCall, PermissionAsked, PermissionAnswered, PermissionWithdrawn, Verified),
+    "all": (object,),
+}
 
 
 def worker_result(
     view: WorkerView, events: Sequence[EventEnvelope], overlaps: Sequence[Overlap] = ()
 ) -> Result:
-    """The whole worker's work; `text` is the last message of its last turn. `overlaps` have whole paths."""
+    """The result of all its turns; `text` is the last message. `overlaps` have absolute paths."""
     happened = [envelope.event for envelope in events]
     files = view.work.files if view.work else all_changed_files(happened)
     seen = [event for event in happened if isinstance(event, FilesChanged)]
@@ -102,7 +112,7 @@ def worker_result(
             replace(o, path=_path_from_cwd(o.path, view)) for o in overlaps[:SHARED_LIMIT]
         ),
         notes=(
-            *_sandbox_notes(view),
+            *(NO_SANDBOX,) * (view.spawned.sandbox == "none"),
             *_workspace_notes(view),
             *_notes(view, text, len(files), len(commands)),
             *_shared_folder_notes(seen, also, overlaps),
@@ -113,14 +123,8 @@ def worker_result(
     )
 
 
-def _sandbox_notes(view: WorkerView) -> tuple[str, ...]:
-    return ("no sandbox: its commands could do what your account can",) * (
-        view.spawned.sandbox == "none"
-    )
-
-
 def last_message(events: Sequence[EventEnvelope]) -> str:
-    """The pieces of the last message the worker said in its last turn."""
+    """The worker's last message in its last turn."""
     pieces: list[TextDelta] = []
     for envelope in events:
         event = envelope.event
@@ -134,7 +138,7 @@ def last_message(events: Sequence[EventEnvelope]) -> str:
 
 
 def changed_files(calls: Iterable[ToolCall]) -> tuple[FileChange, ...]:
-    """What the worker's own edit tools changed; what a shell command changed is not seen here."""
+    """The changes by the worker's edit tools, without those of shell commands."""
     latest = {call.id: call for call in calls if call.status == "completed"}
     sums: dict[str, FileChange] = {}
     for change in (change for call in latest.values() for change in call.changes):
@@ -148,7 +152,7 @@ def changed_files(calls: Iterable[ToolCall]) -> tuple[FileChange, ...]:
 
 
 def all_changed_files(events: Iterable[AnyEvent]) -> tuple[FileChange, ...]:
-    """What the worker's edit tools changed, and what only its commands can have changed."""
+    """The changes by the worker's edit tools, and those only its commands can have made."""
     happened = list(events)
     sums = {
         change.path: change
@@ -157,7 +161,7 @@ def all_changed_files(events: Iterable[AnyEvent]) -> tuple[FileChange, ...]:
     edited = frozenset(sums)
     for change in (c for e in happened if isinstance(e, FilesChanged) for c in e.files):
         known = sums.get(change.path, FileChange(path=change.path, added=0, removed=0))
-        both = change.path in edited  # the lines of its edits are in the other figure, too
+        both = change.path in edited  # the figures overlap
         sums[change.path] = FileChange(
             path=change.path,
             added=None if both else _add_known(known.added, change.added),
@@ -167,7 +171,7 @@ def all_changed_files(events: Iterable[AnyEvent]) -> tuple[FileChange, ...]:
 
 
 def concurrent_changes(seen: Iterable[FilesChanged]) -> tuple[AlsoChanged, ...]:
-    """What changed meanwhile, and who can have done it; some of it may be among its own files, too."""
+    """Other changes during its turns, and their possible authors; some may be its own files."""
     found: dict[str, AlsoChanged] = {}
     for each in (also for event in seen for also in event.also):
         known = found.get(each.path, each)
@@ -177,10 +181,10 @@ def concurrent_changes(seen: Iterable[FilesChanged]) -> tuple[AlsoChanged, ...]:
 
 
 def guarded_changes(
-    told: Iterable[GuardedFilesChanged], files: Iterable[FileChange]
+    events: Iterable[GuardedFilesChanged], files: Iterable[FileChange]
 ) -> tuple[GuardedChange, ...]:
-    """What changed during its turns, and what is among its own files."""
-    found = {change.path: change for event in told for change in event.changes}
+    """The guarded files that changed during its turns, or are among its own files."""
+    found = {change.path: change for event in events for change in event.changes}
     for file in files:
         if reason := guard_reason(PurePath(file.path)):
             found.setdefault(file.path, GuardedChange(path=file.path, reason=reason))
@@ -192,18 +196,16 @@ def _add_known(one: int | None, other: int | None) -> int | None:
 
 
 def commands_run(calls: Iterable[ToolCall]) -> tuple[Command, ...]:
-    """What was begun at least. A command that was refused failed without an exit code."""
+    """The commands that began. A refused one failed without an exit code."""
     latest = {call.id: call for call in calls if call.command}
-    ran = (c for c in latest.values() if c.status != "failed" or _exit_of(c) is not None)
-    return tuple(c.command for c in ran if c.command)
-
-
-def _exit_of(call: ToolCall) -> int | None:
-    return call.command.exit if call.command else None
+    return tuple(
+        call.command
+        for call in latest.values()
+        if call.command and (call.status != "failed" or call.command.exit is not None)
+    )
 
 
 def failed_checks_first(checks: Sequence[Check]) -> Sequence[Check]:
-    """The failed ones first: they are what the caller has to know."""
     return sorted(checks, key=lambda check: check.exit == 0)[:CHECKS_LIMIT]
 
 
@@ -231,18 +233,18 @@ def _notes(view: WorkerView, text: str, files: int, commands: int) -> tuple[str,
         )
     if len(text) > TEXT_LIMIT:
         notes.append(
-            f"text cut from {len(text)} characters; the whole is worker://{view.id}/output"
+            f"text cut from {len(text)} characters; all of it is in worker://{view.id}/output"
         )
     if files > FILES_LIMIT:
-        notes.append(f"{files - FILES_LIMIT} more files were changed")
+        notes.append(f"{count_text(files - FILES_LIMIT, 'more file')} changed")
     if len(view.checks) > CHECKS_LIMIT:
         notes.append(f"{len(view.checks)} checks ran, {CHECKS_LIMIT} are listed, failed ones first")
     if commands > COMMANDS_LIMIT:
-        notes.append(f"{commands - COMMANDS_LIMIT} earlier commands are not listed")
+        notes.append(f"{count_text(commands - COMMANDS_LIMIT, 'earlier command')} not listed")
     if view.unknown_calls:
         notes.append(
-            f"the cost of {view.unknown_calls} of {view.calls} model calls is not known (no price, "
-            f"or cut off before its usage was told): the known part is ${view.known_usd:.4f}"
+            f"the cost of {view.unknown_calls} of {view.calls} model calls is unknown (no price, or "
+            f"cut off before the usage was reported): the known part is ${view.known_usd:.4f}"
         )
     return tuple(notes)
 
@@ -250,11 +252,11 @@ def _notes(view: WorkerView, text: str, files: int, commands: int) -> tuple[str,
 def _shared_folder_notes(
     seen: Sequence[FilesChanged], also: Sequence[AlsoChanged], overlaps: Sequence[Overlap]
 ) -> Iterator[str]:
-    """What is to be known of a folder that others share."""
+    """Notes on other changes in a shared folder."""
     met = dict.fromkeys(overlap.worker_id for overlap in overlaps)
     if met:
         lost = sum(overlap.kind == "hunk_conflict" for overlap in overlaps)
-        clash = f"; in {lost} of them one overwrote lines of the other" if lost else ""
+        clash = f"; in {lost} of them, one overwrote lines of the other" if lost else ""
         yield (
             f"{', '.join(met)} changed {len(overlaps)} of the same files at the same time{clash}. "
             "Isolation 'worktree' keeps workers apart"
@@ -265,7 +267,7 @@ def _shared_folder_notes(
         yield f"{len(overlaps)} overlaps, of which {SHARED_LIMIT} are listed"
     more = sum(event.more for event in seen)
     if more:
-        yield f"{more} more files changed in the folder; they are not listed"
+        yield f"{count_text(more, 'more file')} changed in the folder, not listed"
     unseen = dict.fromkeys(event.unseen for event in seen if event.unseen)
     if unseen:
         yield _cut(f"changes by shell commands may be missing: {'; '.join(unseen)}", WARNING_LIMIT)
@@ -277,12 +279,12 @@ def _path_from_cwd(path: str, view: WorkerView) -> str:
 
 
 def _workspace_notes(view: WorkerView) -> tuple[str, ...]:
-    """Where the work is, of a worker that has a folder of its own."""
+    """Where the work of a worker with its own folder is."""
     space, work = view.spawned.workspace, view.work
     if space is None or work is None:
         return ()
     if not work.files:
-        return ("it changed no file",)
+        return ("it changed no files",)
     whose = "" if space.kind == "worktree" else f" of {space.repository}"
     return (f"its work is commit {work.commit[:12]} on branch {space.branch}{whose}",)
 
@@ -291,26 +293,15 @@ def _cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-MORE_HINT = "a larger limit shows them"
-EVENT_LIMIT = 400  # characters of one event that is not speech
-
-FILTER_EVENTS: dict[OutputFilter, tuple[type, ...]] = {
-    "text": (TextDelta,),
-    "thoughts": (Thought,),
-    "tools": (ToolCall, PermissionAsked, PermissionAnswered, PermissionWithdrawn, Verified),
-    "all": (object,),
-}
-
-
 def transcript(
     events: Sequence[EventEnvelope],
     kind: OutputFilter,
     limit: int,
     previous: AnyEvent | None = None,
 ) -> tuple[str, int]:
-    """The text of as many events as fit, and how many those were (at least one).
+    """The text of as many events as fit, and their number (at least one).
 
-    `previous` is what came before: a page may begin in the middle of a message.
+    `previous` is the event before: a page may begin in the middle of a message.
     """
     pieces: list[str] = []
     size = 0
@@ -332,14 +323,14 @@ def transcript(
 
 
 def _event_text(event: AnyEvent, limit: int) -> str:
-    """A question that is longer than a page alone is shown with its head and its tail."""
+    """Like `render_event`, but a question longer than a page is cut in the middle."""
     if isinstance(event, PermissionAsked):
         return quote_worker_text(_question_text(event, limit), within_line=True)
     return render_event(event)
 
 
 def _separator(previous: AnyEvent | None, event: AnyEvent) -> str:
-    """What stands between two events: nothing within a message, else a new line."""
+    """A new line between two events, but nothing within a message."""
     if previous is None or not render_event(event):
         return ""
     return "" if _message_key(previous) == _message_key(event) is not None else "\n"
@@ -354,7 +345,7 @@ def _message_key(event: AnyEvent) -> tuple[type, str] | None:
 
 
 def render_event(event: AnyEvent) -> str:
-    """One event as text; empty for what only the bookkeeping needs."""
+    """One event as text; empty for internal events."""
     match event:
         case TextDelta() | Thought():
             return event.text
@@ -377,7 +368,6 @@ def render_event(event: AnyEvent) -> str:
 
 
 def turn_end_line(state: WorkerState, evidence: Evidence | None) -> str:
-    """The line that ends a turn."""
     mark = outcome_mark(state, evidence)
     return f"── {mark} {outcome_words(state, evidence)}"
 
@@ -395,7 +385,9 @@ def _side_note(event: AnyEvent) -> str:
             return f"! {event.text}"
         case GuardedFilesChanged(changes=changes):
             names = ", ".join(change.path for change in changes)
-            return f"! changed while this worker worked, and other programs obey it: {names[:EVENT_LIMIT]}"
+            return (
+                f"! changed during this turn, and obeyed by other programs: {names[:EVENT_LIMIT]}"
+            )
         case FilesChanged():
             return _changes_text(event)
         case FailedOver():
@@ -407,11 +399,11 @@ def _side_note(event: AnyEvent) -> str:
 
 
 def _changes_text(event: FilesChanged) -> str:
-    """What its commands changed; of the rest, only how much there is: the result names it."""
+    """What its commands changed, and the number of other changes, which the result lists."""
     names = ", ".join(change.path for change in event.files)
     lines = (
         f"  changed by its commands: {names[:EVENT_LIMIT]}" if names else "",
-        f"! {len(event.also)} more files changed meanwhile, not known to be its work"
+        f"! {count_text(len(event.also), 'other file')} changed meanwhile, perhaps not by this worker"
         if event.also
         else "",
         f"! changes may be missing: {event.unseen[:EVENT_LIMIT]}" if event.unseen else "",
@@ -433,11 +425,11 @@ def _question_text(event: PermissionAsked, limit: int | None = None) -> str:
 
 
 def _failed_check(command: str, code: int | None) -> str:
-    return f"✗ {command} " + ("did not end in time" if code is None else f"exited {code}")
+    return f"✗ {command} " + ("timed out" if code is None else f"exited {code}")
 
 
 def _tool_line(call: ToolCall) -> str:
-    """Only the end of a call is told: its beginnings are status, not output."""
+    """The end of a call; its beginning is status, not output."""
     if call.status not in ("completed", "failed"):
         return ""
     head = f"● {call.tool}: {(call.title or call.detail)[:EVENT_LIMIT]}".rstrip(": ")

@@ -1,7 +1,7 @@
 """Runs one turn of a worker: a prompt goes in, and exactly one outcome comes out.
 
-Beside the prompt runs somebody who can stop it: because it was asked for, because time is up.
-A session that does not stop within the grace is left behind, and the worker closes.
+Watchers run beside the prompt and can stop it: on request, on a time limit, on silence, on a spent
+budget. A session that does not stop within the grace period is abandoned, and the worker closes.
 """
 
 import math
@@ -47,7 +47,7 @@ from goent.domain.events import (
 )
 from goent.domain.ports import Meter, Verifier, WorkerSession, WorkerSpec
 from goent.domain.settings import LimitSettings
-from goent.domain.types import Evidence, Failure, PermissionAnswer, Prompt, Value, WorkerState
+from goent.domain.types import Failure, PermissionAnswer, Prompt, Value
 from goent.domain.workspace import Workspace
 from goent.workers.feed import Feed
 from goent.workers.folder_changes import (
@@ -61,9 +61,16 @@ from goent.workers.task_intake import WorkerFolders
 from goent.workers.views import WorkerView, evidence, fold_worker
 from goent.workers.worker_failover import FailoverPlan, FailoverPlanner, StuckTurn
 
+TurnOutcome = Literal["completed", "cancelled"]
+StopCause = Literal["cancel", "timeout", "stall", "budget"]
+
+EVIDENCE_EVENTS = (TurnStarted, ToolCall, WorkKept, FilesChanged, Verified)
+LIFELESS_CHECKS = 2  # consecutive checks without a sign of life that end a silent turn
+PROCESS_ENDED = "its process ended"
+
 
 class WorkerTerms(Value, frozen=True, kw_only=True):
-    """Under which bounds a worker lives."""
+    """The limits and checks that a worker runs under."""
 
     verify: tuple[str, ...] = ()
     timeout_s: float | None = None
@@ -74,10 +81,11 @@ class WorkerTerms(Value, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerServices:
-    """What all workers of a project have in common.
+    """What all workers of a project share.
 
-    `spent` is told what a driver metered, and says why the turn has to end, if it has to; `over`
-    is told when a worker's task has been worked on, and `ended` that its turn is in the journal.
+    `on_usage` records what a driver metered, and returns why the turn must end, if it must.
+    `release_budget` is called when a worker's task is over, `on_turn_end` once the turn's end is in
+    the journal.
     """
 
     feed: Feed
@@ -92,67 +100,8 @@ class WorkerServices:
     on_turn_end: Callable[[str], None]
 
 
-class TurnQuestions:
-    """What the worker waits to be told in its turn; true while there is something."""
-
-    def __init__(self, worker: str) -> None:
-        self._worker = worker
-        self._open: dict[str, PermissionAsked] = {}
-        self._withdrawn: dict[str, str] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._open)
-
-    def add(self, question: PermissionAsked) -> None:
-        self._open[question.id] = question
-
-    def take(self, permission: str, option: PermissionAnswer) -> PermissionAsked:
-        """The question, for whoever answers it first. Raises `RequestError` if that cannot be."""
-        if reason := self._withdrawn.get(permission):
-            raise RequestError(
-                f"question {permission!r} of worker {self._worker!r} was withdrawn: {reason}; "
-                "if it still needs the permission, it asks anew"
-            )
-        question = self._open.get(permission)
-        if question is None:
-            open_ones = ", ".join(self._open) or "none"
-            raise RequestError(
-                f"worker {self._worker!r} has no open question {permission!r} (open: {open_ones})"
-            )
-        offered = [choice.id for choice in question.options]
-        if option not in offered:
-            raise RequestError(f"question {permission!r} offers {', '.join(offered)}")
-        return self._open.pop(permission)
-
-    def withdraw(self, permission: str, reason: str) -> bool:
-        """Whether it was still open: its answer may have been faster."""
-        if self._open.pop(permission, None) is None:
-            return False
-        self._withdrawn[permission] = reason
-        return True
-
-    def withdraw_all(self) -> tuple[str, ...]:
-        """Those that nobody can answer any more."""
-        dropped = tuple(self._open)
-        self._open.clear()
-        return dropped
-
-
-TurnOutcome = Literal["completed", "cancelled"]
-StopCause = Literal["cancel", "timeout", "stall", "budget"]
-
-EVIDENCE_EVENTS = (
-    TurnStarted,
-    ToolCall,
-    WorkKept,
-    FilesChanged,
-    Verified,
-)  # what evidence is told from
-LIFELESS_CHECKS = 2  # looks in a row that find nothing at work before a silent turn is ended
-
-
 class WorkerTurn:
-    """From the moment a prompt is taken up to its outcome in the journal."""
+    """One turn, from taking the prompt to its outcome in the journal."""
 
     def __init__(
         self,
@@ -161,20 +110,19 @@ class WorkerTurn:
         *,
         spec: WorkerSpec,
         terms: WorkerTerms,
-        shared: WorkerServices,
+        services: WorkerServices,
     ) -> None:
         self.number = number
-        self.close_reason = ""  # why the worker cannot go on after this turn
+        self.close_reason = ""  # why the worker must close after this turn
         self._original_prompt = prompt
-        self._prompt = prompt  # what the session is told: the same, unless it takes over
+        self._prompt = prompt  # what the session gets; after a failover, a brief
         self._spec = spec
         self._terms = terms
-        self._shared = shared
+        self._services = services
         self._session: WorkerSession | None = None
         self._has_slot = False
-        self._questions = TurnQuestions(spec.id)
-        self._started = False
-        self._view: WorkerView | None = None  # what evidence is told from, up to now
+        self._questions = _OpenQuestions(spec.id)
+        self._view: WorkerView | None = None  # from the turn's start; ahead of the feed's own view
         self._prompting = False
         self._prompted = anyio.Event()
         self._stop = anyio.Event()
@@ -187,16 +135,14 @@ class WorkerTurn:
         self._calls_before = 0
         self._failovers = 0
         self._deadline: float | None = None
-        self._folder_watch: SharedFolderWatch | None = (
-            None  # at the folder, if it is not the worker's own
-        )
-        self._guarded_before: Fingerprints | None = (
-            None  # files that other programs obey, before the turn
-        )
-        self._unsaved_workspace = terms.workspace  # until what was made in it is on its branch
+        self._folder_watch: SharedFolderWatch | None = None  # None in a folder of the worker's own
+        self._guarded_before: Fingerprints | None = None
+        self._unsaved_workspace = terms.workspace  # until its work is on the branch
+
+    # Commands, from other tasks
 
     def stop(self, by: StopCause, reason: str) -> None:
-        """The first who stops it gives the reason."""
+        """Stop the turn. The first caller's reason counts."""
         if not self._stop.is_set():
             self._stopped_by, self._reason = by, reason
             self._stop.set()
@@ -204,10 +150,7 @@ class WorkerTurn:
     async def answer(
         self, permission: str, option: PermissionAnswer, by: str, message: str = ""
     ) -> bool:
-        """The first answer wins; a later one is told that there is no such question.
-
-        Whether the model is told the message.
-        """
+        """Answer a permission question; whether the model gets the message. The first answer wins."""
         question = self._questions.take(permission, option)
         assert self._session, "only a session asks"
         try:
@@ -221,159 +164,141 @@ class WorkerTurn:
         await self._append(answered)
         return passed
 
-    async def queue(self) -> None:
-        """Wait until it may run, beside how many others the settings allow."""
+    # From the worker's own task
+
+    async def wait_for_slot(self) -> None:
+        """Wait while as many workers run as the settings allow."""
         if not self._has_slot:
-            await self._shared.slots.acquire()
+            await self._services.slots.acquire()
             self._has_slot = True
-            self._folder_watch = self._shared.shared_folders.watch(
-                self._spec
-            )  # while its session is opened
+            # The first look at the files happens while the session opens.
+            self._folder_watch = self._services.shared_folders.watch(self._spec)
 
     async def run(self, session: WorkerSession) -> WorkerSpec | None:
-        """The turn, as far as it gets here: what to open if it goes on elsewhere, None if it ended.
+        """Run the turn in the session. Returns the spec to continue with elsewhere; None if it ended.
 
-        Raises nothing but cancellation and our own faults.
+        Raises only cancellation and internal errors.
         """
         self._session = session
         began = time.time()
         outcome = await self._outcome(session)
-        await self._shared.meter.settle(self._spec.id)
+        failover = self._services.failover
+        await self._services.meter.settle(self._spec.id)
         if not isinstance(outcome, WorkerError):
             if outcome == "completed":
-                await self._shared.failover.record_health(self._spec, None, began)
+                await failover.record_health(self._spec, None, began)
             await self.end(outcome)
             return None
-        await self._shared.failover.record_health(self._spec, outcome, began)
+        await failover.record_health(self._spec, outcome, began)
         if spec := await self.fail_over(outcome, session.token):
             return spec
         if isinstance(outcome, WorkerCrashed) and not outcome.session_lives:
-            self.close_reason = self.close_reason or "its process ended"
-        await self.end(await self._shared.failover.failure_of(outcome, self._spec))
+            self.close_reason = self.close_reason or PROCESS_ENDED
+        await self.end(await failover.failure_of(outcome, self._spec))
         return None
 
     async def fail_over(self, error: WorkerError, token: str = "") -> WorkerSpec | None:
-        """With what another provider goes on, or the same one in a new session; None if nobody."""
+        """Plan a failover. Returns the spec to continue with; None if nobody can take over."""
         if self._stop.is_set():
             return None
-        with suppress(EnvironmentTrouble):  # a full disk: what is known will have to do
-            await self._shared.feed.commit()
-        called = self._shared.feed.view(self._spec.id).calls > self._calls_before
+        feed = self._services.feed
+        with suppress(EnvironmentTrouble):  # a full disk: decide on what is stored
+            await feed.commit()
         stuck = StuckTurn(
             spec=self._spec,
             prompt=self._original_prompt,
             token=token,
-            has_events=self._has_events or called,
+            has_events=self._has_events or feed.view(self._spec.id).calls > self._calls_before,
             failovers=self._failovers,
         )
         if self._failovers and self._spec.resume and not token:  # the session could not be opened
-            move = await self._shared.failover.plan_new_session(stuck, self._spec)
+            plan = await self._services.failover.plan_new_session(stuck, self._spec)
         else:
-            move = await self._shared.failover.plan(stuck, error)
-        if move:
-            await self._continue_as(move, error)
-        return move.spec if move else None
+            plan = await self._services.failover.plan(stuck, error)
+        if plan is None:
+            return None
+        await self._continue_with(plan, error)
+        return plan.spec
 
-    async def _continue_as(self, move: FailoverPlan, error: WorkerError) -> None:
-        before, to = self._spec.provider.name, move.spec.provider.name
+    async def _continue_with(self, plan: FailoverPlan, error: WorkerError) -> None:
+        before, to = self._spec.provider.name, plan.spec.provider.name
         await self._start()
         for question in self._questions.withdraw_all():
             await self._append(PermissionWithdrawn(id=question, reason="its session has failed"))
         if to != before:
             self._failovers += 1
             await self._append(FailedOver(from_provider=before, to_provider=to, reason=str(error)))
-        await self._append(Noticed(text=move.note))
-        self._spec, self._prompt = move.spec, move.prompt
+        await self._append(Noticed(text=plan.note))
+        self._spec, self._prompt = plan.spec, plan.prompt
         self._scope, self._prompted = anyio.CancelScope(), anyio.Event()
 
     async def end(self, outcome: TurnOutcome | Failure) -> None:
-        """Write down how it ended; also for a turn that could not even begin."""
-        self._release_slot()
+        """Record the outcome, also of a turn that could not begin."""
+        if self._has_slot:
+            self._has_slot = False
+            self._services.slots.release()
         await self._start()
         await self._report_guarded_changes()
         await self._report_shared_changes()
         failure = outcome if isinstance(outcome, Failure) else None
         state = "failed" if isinstance(outcome, Failure) else outcome
         if self._session and self._unsaved_workspace:
-            keeping = self._shared.worker_folders.keep_unfinished
-            for event in await keeping(
+            for event in await self._services.worker_folders.keep_unfinished(
                 self._unsaved_workspace, self._original_prompt.text, self._spec.id
             ):
                 await self._append(event)
-        await self._shared.release_budget(self._spec.id)
+        await self._services.release_budget(self._spec.id)
+        assert self._view, "set by the start"
         await self._append(
             TurnEnded(
                 turn=self.number,
                 state=state,
-                evidence=self._evidence(state),
+                evidence=evidence(replace(self._view, state=state)),
                 failure=failure,
                 reason=self._reason,
             )
         )
-        self._shared.on_turn_end(self._spec.id)
-
-    async def _guarded_fingerprints(self) -> Fingerprints:
-        own = self._terms.workspace
-        origin = Path(own.origin) if own else None
-        return await anyio.to_thread.run_sync(fingerprints, self._spec.cwd, origin)
-
-    async def _report_guarded_changes(self) -> None:
-        if self._guarded_before is None:
-            return
-        changed = guarded_file_changes(
-            self._guarded_before, await self._guarded_fingerprints(), self._spec.cwd
-        )
-        if changed:
-            await self._append(GuardedFilesChanged(changes=changed))
-
-    async def _report_shared_changes(self) -> None:
-        if self._folder_watch and (changed := await self._folder_watch.finish()):
-            await self._append(changed)
-
-    async def _outcome(self, session: WorkerSession) -> TurnOutcome | WorkerError:
-        outcome: TurnOutcome | WorkerError = "cancelled"
-        async with anyio.create_task_group() as beside:
-            self._watchers = beside
-            beside.start_soon(self._stop_when_asked, session)
-            with self._scope:
-                await self.queue()
-                await self._start()
-                await self._note_session(session)
-                self._guarded_before = self._guarded_before or await self._guarded_fingerprints()
-                if self._folder_watch:
-                    await self._folder_watch.ready()
-                beside.start_soon(self._limit_time)
-                beside.start_soon(self._watch_silence, session)
-                outcome = await self._work(session)
-            beside.cancel_scope.cancel()
-        if isinstance(outcome, WorkerCrashed) and self._stop.is_set() and not outcome.session_lives:
-            self.close_reason = "its process ended"
-        if self._stopped_by == "timeout":
-            return TurnTimeout(self._reason)
-        if self._stopped_by == "stall":
-            return Stalled(self._reason)
-        if self._stopped_by == "budget":
-            return BudgetSpent(self._reason)
-        return "cancelled" if self._stopped_by == "cancel" else outcome
-
-    def _release_slot(self) -> None:
-        if self._has_slot:
-            self._has_slot = False
-            self._shared.slots.release()
+        self._services.on_turn_end(self._spec.id)
 
     async def _start(self) -> None:
-        if not self._started:
-            self._started = True
-            self._view = self._shared.feed.view(self._spec.id)
+        if self._view is None:
+            self._view = self._services.feed.view(self._spec.id)
             self._calls_before = self._view.calls
             await self._append(TurnStarted(turn=self.number, prompt=self._original_prompt.text))
 
-    async def _note_session(self, session: WorkerSession) -> None:
-        if session.token != self._shared.feed.view(self._spec.id).token:
-            await self._append(SessionOpened(token=session.token))
+    async def _outcome(self, session: WorkerSession) -> TurnOutcome | WorkerError:
+        outcome: TurnOutcome | WorkerError = "cancelled"
+        async with anyio.create_task_group() as watchers:
+            self._watchers = watchers
+            watchers.start_soon(self._stop_on_request, session)
+            with self._scope:
+                await self.wait_for_slot()
+                await self._start()
+                if session.token != self._services.feed.view(self._spec.id).token:
+                    await self._append(SessionOpened(token=session.token))
+                self._guarded_before = self._guarded_before or await self._guarded_fingerprints()
+                if self._folder_watch:
+                    await self._folder_watch.ready()
+                watchers.start_soon(self._limit_time)
+                watchers.start_soon(self._watch_silence, session)
+                outcome = await self._work(session)
+            watchers.cancel_scope.cancel()
+        if isinstance(outcome, WorkerCrashed) and self._stop.is_set() and not outcome.session_lives:
+            self.close_reason = PROCESS_ENDED
+        match self._stopped_by:
+            case "timeout":
+                return TurnTimeout(self._reason)
+            case "stall":
+                return Stalled(self._reason)
+            case "budget":
+                return BudgetSpent(self._reason)
+            case "cancel":
+                return "cancelled"
+            case None:
+                return outcome
 
     async def _work(self, session: WorkerSession) -> TurnOutcome | WorkerError:
-        """A failure is a value here: raised, it would tear the group that watches the turn."""
+        """Prompt, save and verify. Returns a failure: raised, it would end the watchers' group."""
         try:
             self._prompting = True
             reason = await session.prompt(self._prompt, self._emit)
@@ -402,23 +327,33 @@ class WorkerTurn:
         if self._folder_watch:
             await self._folder_watch.note_event(event)
         await self._append(event)
-        spent = isinstance(event, UsageReported)
-        if spent and (reason := await self._shared.on_usage(self._spec, event)):
+        reported = isinstance(event, UsageReported)
+        if reported and (reason := await self._services.on_usage(self._spec, event)):
             self.stop("budget", reason)
 
-    async def _refuse_on_timeout(self, permission: str) -> None:
-        await anyio.sleep(self._terms.permission_timeout_s)
-        with suppress(RequestError):  # answered by somebody, or the turn is over
-            await self.answer(permission, "reject", "the time limit")
+    async def _save_work(self) -> None:
+        """Commit the work before it is verified: what a check leaves behind is not the worker's."""
+        if workspace := self._unsaved_workspace:
+            kept = await self._services.worker_folders.keep(
+                workspace, self._original_prompt.text, self._spec.id
+            )
+            self._unsaved_workspace = None
+            for event in kept:
+                await self._append(event)
 
-    async def _limit_time(self) -> None:
-        limit = self._terms.timeout_s or self._terms.limits.turn_timeout_s or math.inf
-        self._deadline = self._deadline or anyio.current_time() + limit
-        await anyio.sleep_until(self._deadline)
-        self.stop("timeout", f"the turn took longer than its limit of {limit:g} s")
+    async def _verify(self) -> None:
+        if not self._terms.verify:
+            return
+        checks = await self._services.verifier.verify(self._terms.verify, self._spec.cwd)
+        await self._append(Verified(checks=checks))
+        if failed := next((check for check in checks if check.exit != 0), None):
+            how = "timed out" if failed.exit is None else f"exited {failed.exit}"
+            raise VerifyFailed(f"{failed.command!r} {how}: {failed.tail[-500:]}")
 
-    async def _stop_when_asked(self, session: WorkerSession) -> None:
-        """Ask the session to stop; if it does not within the grace, go on without it."""
+    # Watchers
+
+    async def _stop_on_request(self, session: WorkerSession) -> None:
+        """Cancel the session's prompt; if it does not end within the grace period, abandon it."""
         await self._stop.wait()
         if self._prompting:
             grace = self._terms.limits.cancel_grace_s
@@ -427,56 +362,109 @@ class WorkerTurn:
                 await self._prompted.wait()
             if not self._prompted.is_set():
                 self.close_reason = (
-                    f"its turn did not stop within {grace:g} s; its session was left"
+                    f"its turn did not stop within {grace:g} s, so its session was abandoned"
                 )
         self._scope.cancel()
 
+    async def _limit_time(self) -> None:
+        limit = self._terms.timeout_s or self._terms.limits.turn_timeout_s or math.inf
+        self._deadline = self._deadline or anyio.current_time() + limit
+        await anyio.sleep_until(self._deadline)
+        self.stop("timeout", f"the turn took longer than its limit of {limit:g} s")
+
     async def _watch_silence(self, session: WorkerSession) -> None:
-        """A silent turn is looked at and told of; only one that shows no life is ended."""
+        """Report a silent turn, and end it only if it shows no sign of life."""
         patience, lifeless = self._terms.limits.stall_s, 0
         self._last_event_at = anyio.current_time()
         while lifeless < LIFELESS_CHECKS:
             await anyio.sleep_until(self._last_event_at + patience)
             if anyio.current_time() < self._last_event_at + patience:
-                continue  # it spoke meanwhile
+                continue  # there were events meanwhile
             self._last_event_at = anyio.current_time()
             if self._questions or not self._prompting:
-                continue  # its owner is silent, or it is being verified
+                continue  # waiting for an answer, or being verified
             signs = await session.liveness()
             lifeless = 0 if signs.alive else lifeless + 1
-            state = "at work" if signs.alive else "stalled"
-            await self._append(Noticed(text=f"no news for {patience:g} s; {state}: {signs.detail}"))
-        self.stop("stall", f"nothing was heard or seen of it for {patience * LIFELESS_CHECKS:g} s")
+            state = "still working" if signs.alive else "stalled"
+            await self._append(
+                Noticed(text=f"no events for {patience:g} s; {state}: {signs.detail}")
+            )
+        silence = patience * LIFELESS_CHECKS
+        self.stop("stall", f"no events and no sign of life for {silence:g} s")
 
-    async def _save_work(self) -> None:
-        """Before anything is verified: what a check leaves behind is not the worker's."""
-        workspace, places = self._unsaved_workspace, self._shared.worker_folders
-        if workspace is None:
+    async def _refuse_on_timeout(self, permission: str) -> None:
+        await anyio.sleep(self._terms.permission_timeout_s)
+        with suppress(RequestError):  # already answered, or the turn is over
+            await self.answer(permission, "reject", "the time limit")
+
+    # What changed on disk, and the journal
+
+    async def _guarded_fingerprints(self) -> Fingerprints:
+        own = self._terms.workspace
+        origin = Path(own.origin) if own else None
+        return await anyio.to_thread.run_sync(fingerprints, self._spec.cwd, origin)
+
+    async def _report_guarded_changes(self) -> None:
+        if self._guarded_before is None:
             return
-        kept = await places.keep(workspace, self._original_prompt.text, self._spec.id)
-        self._unsaved_workspace = None
-        for event in kept:
-            await self._append(event)
+        after = await self._guarded_fingerprints()
+        if changed := guarded_file_changes(self._guarded_before, after, self._spec.cwd):
+            await self._append(GuardedFilesChanged(changes=changed))
 
-    async def _verify(self) -> None:
-        if not self._terms.verify:
-            return
-        checks = await self._shared.verifier.verify(self._terms.verify, self._spec.cwd)
-        await self._append(Verified(checks=checks))
-        failed = [check for check in checks if check.exit != 0]
-        if failed:
-            code = "did not end in time" if failed[0].exit is None else f"exited {failed[0].exit}"
-            raise VerifyFailed(f"{failed[0].command!r} {code}: {failed[0].tail[-500:]}")
-
-    def _evidence(self, state: WorkerState) -> Evidence | None:
-        assert self._view, "a turn that ends has begun"
-        return evidence(replace(self._view, state=state))
+    async def _report_shared_changes(self) -> None:
+        if self._folder_watch and (changed := await self._folder_watch.finish()):
+            await self._append(changed)
 
     async def _append(self, event: AnyEvent) -> None:
         if self._view and isinstance(event, EVIDENCE_EVENTS):
-            # The feed's own view is as old as what the disk has taken.
+            # The feed's own view is only as new as what the disk has taken.
             at, seq = self._view.updated_at, self._view.seq
             self._view = fold_worker(
                 self._view, EventEnvelope(seq=seq, at=at, worker=self._spec.id, event=event)
             )
-        await self._shared.feed.append(self._spec.id, event)
+        await self._services.feed.append(self._spec.id, event)
+
+
+class _OpenQuestions:
+    """The permission questions of a turn; true while any is open."""
+
+    def __init__(self, worker: str) -> None:
+        self._worker = worker
+        self._open: dict[str, PermissionAsked] = {}
+        self._withdrawn: dict[str, str] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._open)
+
+    def add(self, question: PermissionAsked) -> None:
+        self._open[question.id] = question
+
+    def take(self, permission: str, option: PermissionAnswer) -> PermissionAsked:
+        """Close the question for whoever answers it first. Raises `RequestError` if it is not open."""
+        if reason := self._withdrawn.get(permission):
+            raise RequestError(
+                f"question {permission!r} of worker {self._worker!r} was withdrawn: {reason}; "
+                "if the worker still needs the permission, it will ask again"
+            )
+        question = self._open.get(permission)
+        if question is None:
+            open_ones = ", ".join(self._open) or "none"
+            raise RequestError(
+                f"worker {self._worker!r} has no open question {permission!r} (open: {open_ones})"
+            )
+        offered = [choice.id for choice in question.options]
+        if option not in offered:
+            raise RequestError(f"question {permission!r} offers {', '.join(offered)}")
+        return self._open.pop(permission)
+
+    def withdraw(self, permission: str, reason: str) -> bool:
+        """Whether it was still open: its answer may have been faster."""
+        if self._open.pop(permission, None) is None:
+            return False
+        self._withdrawn[permission] = reason
+        return True
+
+    def withdraw_all(self) -> tuple[str, ...]:
+        dropped = tuple(self._open)
+        self._open.clear()
+        return dropped
