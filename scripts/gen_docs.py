@@ -15,8 +15,7 @@ import anyio
 from msgspec import Struct, convert, inspect
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from goent.cli.command_registry import CommandStub
-from goent.cli.main import command_tree
+from goent.cli.main import CommandStub, command_tree
 from goent.composition.app import open_app
 from goent.domain import errors
 from goent.domain.errors import WorkerError

@@ -26,8 +26,8 @@ from scripted_project import OpenProject, Project
 
 from goent import __version__
 from goent.cli.main import run_cli
-from goent.daemon.control_socket import ControlServices, serve_control
 from goent.daemon.daemon_connection import PROTOCOL
+from goent.daemon.daemon_server import ControlServices, serve_control
 from goent.domain.replies import DaemonInfo
 from goent.domain.settings import LimitSettings
 from goent.operations.operation_table import Caller

@@ -19,7 +19,7 @@ from world import refusal, told
 
 from goent.domain.types import Prompt
 from goent.domain.verification import evidence_of, is_blank
-from goent.proc.shell_verifier import ShellVerifier
+from goent.proc.child_process import ShellVerifier
 from goent.testing.driver import Pause, ScriptedDriver, ScriptedMove, say
 
 pytestmark = pytest.mark.timeout(120)

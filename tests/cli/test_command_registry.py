@@ -5,8 +5,7 @@ import sys
 
 import pytest
 
-from goent.cli.command_registry import COMMANDS, CommandEntry, CommandStub
-from goent.cli.main import command_tree
+from goent.cli.main import COMMANDS, CommandEntry, CommandStub, command_tree
 
 
 @pytest.mark.parametrize("entry", COMMANDS, ids=lambda entry: entry.path)

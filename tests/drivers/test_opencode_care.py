@@ -8,10 +8,10 @@ import pytest
 from sandboxed import a_sandbox
 
 from goent.agents.process_vitals import GB, Vitals, read_vitals
+from goent.opencode.driver import StartTime
 from goent.opencode.process_care import CarePolicy
 from goent.opencode.process_launch import OpenCodeLaunch
 from goent.opencode.process_pool import MAX_SHARED_DIRECTORIES, ProcessSlot
-from goent.opencode.resumable_session import StartTime
 
 LAUNCH = OpenCodeLaunch(
     program=Path("opencode"),

@@ -15,8 +15,8 @@ from goent.domain.errors import RequestError, UnknownModel, WorkerCrashed, Worke
 from goent.domain.ports import TurnStopReason, WorkerSession
 from goent.domain.settings import PermissionRule
 from goent.domain.types import Prompt, Usage
+from goent.opencode.driver import CONTINUE_PROMPT
 from goent.opencode.process_care import CarePolicy
-from goent.opencode.resumable_session import CONTINUE_PROMPT
 from goent.testing.script import Case, Script, call, case, openai, say
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]

@@ -15,7 +15,7 @@ from serve_stage import ServeStage, serve_stage
 from goent.domain.errors import PermissionDenied, ProviderRefused, UnknownModel, WorkerBusy
 from goent.domain.events import Thought
 from goent.domain.types import Command, FileChange, Prompt, Provider
-from goent.opencode.resumable_session import CONTINUE_PROMPT
+from goent.opencode.driver import CONTINUE_PROMPT
 from goent.proc.process_table import send_signal
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]

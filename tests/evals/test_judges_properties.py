@@ -10,7 +10,7 @@ from judged import a_case, a_trace
 
 from goent.evals.graders.findings import GraderInput
 from goent.evals.graders.judge_prompt import JudgeInstructions, RubricItem, judge_question, shorten
-from goent.evals.graders.judge_reply import UnusableReply, read_reply
+from goent.evals.graders.llm_grader import UnusableReply, read_reply
 from goent.evals.suites import GraderSpec
 from goent.evals.traces import TracedCall
 

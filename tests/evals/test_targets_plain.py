@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from goent.domain.errors import ConfigError
 from goent.evals.eval_ports import CaseAttempt, SilentObserver, TargetError
 from goent.evals.suites import EvalCase, InputMessage, SuiteLocation, TargetSpec
-from goent.evals.targets import target_health
+from goent.evals.targets import command_target
 from goent.evals.targets.command_target import CliTarget
 from goent.evals.targets.fixture_targets import MockTarget, ReplayTarget
 from goent.evals.targets.target_answer import read_answer
@@ -95,7 +95,7 @@ async def test_a_command_has_its_own_environment(tmp_path: Path) -> None:
 async def test_a_command_whose_needs_are_not_met_is_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(target_health, "CHECK_PAUSE_S", 0.0)
+    monkeypatch.setattr(command_target, "CHECK_PAUSE_S", 0.0)
     asked = tmp_path / "asked"
     check = {"command": f"echo x >> {asked}; test -e {tmp_path}/ready || {{ echo down; exit 7; }}"}
     target = cli(f"touch {tmp_path}/ran; echo hi > {{OUTPUT_FILE}}", healthcheck=check)
@@ -129,7 +129,7 @@ async def test_who_asks_at_the_same_time_is_told_the_same(tmp_path: Path) -> Non
 async def test_what_is_not_there_is_not_asked_for_before_every_case(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(target_health, "CHECK_PAUSE_S", 0.0)
+    monkeypatch.setattr(command_target, "CHECK_PAUSE_S", 0.0)
     asked = tmp_path / "asked"
     target = cli("echo hi > {OUTPUT_FILE}", healthcheck={"command": f"echo x >> {asked}; exit 7"})
     again: list[bool] = []

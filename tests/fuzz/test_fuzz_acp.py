@@ -25,7 +25,7 @@ from goent.acp.message_parts import AcpText
 from goent.agents.acp_translator import AgentTranslator
 from goent.agents.agent_connection import AgentConnection
 from goent.agents.call_permissions import access_for_call
-from goent.agents.session import AgentSpending
+from goent.agents.driver import AgentSpending
 from goent.agents.worker_paths import WorkerPaths
 from goent.domain.errors import ProtocolError, UnsupportedVersion, WorkerCrashed, WorkerError
 from goent.domain.events import DriverEvent

@@ -3,7 +3,7 @@ from itertools import chain, combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from goent.git.integration import MergeChoice, set_bits
+from goent.git.git_merger import MergeChoice, set_bits
 
 SIZE = 7
 

@@ -9,8 +9,7 @@ import anyio
 import pytest
 
 from goent.proc import process_table
-from goent.proc.child_process import supervised
-from goent.proc.process_guard import GUARD_OWNER, all_guarded, guarded
+from goent.proc.child_process import GUARD_OWNER, all_guarded, guarded, supervised
 from goent.proc.process_table import marked_processes, new_mark, new_owner
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
@@ -19,7 +18,7 @@ OWNER = """
 import anyio, sys
 from pathlib import Path
 from goent.proc.process_table import new_mark, new_owner; from goent.proc.child_process import supervised
-from goent.proc.process_guard import all_guarded, guarded
+from goent.proc.child_process import all_guarded, guarded
 
 async def main():
     mark = new_mark(new_owner("guard-test"))

@@ -12,9 +12,8 @@ from sandboxed import a_sandbox
 
 from goent.domain.errors import WorkerCrashed
 from goent.domain.types import Check
-from goent.proc.child_process import CompletedCommand, run_command
+from goent.proc.child_process import CompletedCommand, ShellVerifier, run_command
 from goent.proc.process_table import marked_processes, new_owner, start_time
-from goent.proc.shell_verifier import ShellVerifier
 
 pytestmark = pytest.mark.anyio
 

@@ -15,7 +15,7 @@ from sandboxed import a_sandbox, in_an_agent
 from goent.config.settings_loader import load_settings
 from goent.domain.sandbox_port import SandboxSettings, SandboxStrictness
 from goent.domain.types import Check
-from goent.proc.shell_verifier import ShellVerifier
+from goent.proc.child_process import ShellVerifier
 from goent.sandbox.process_sandbox import ProcessSandbox
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]

@@ -23,8 +23,8 @@ from goent.git.repository_config import trust_check
 from goent.opencode.driver import OpenCodeDriver, OpenCodeRunDriver, OpenCodeServeDriver
 from goent.operations.operation_table import HeadStart, Operations
 from goent.operations.provider_queries import ProviderQueries, Recommender
+from goent.proc.child_process import ShellVerifier
 from goent.proc.process_table import new_owner, sweep_dead_owners
-from goent.proc.shell_verifier import ShellVerifier
 from goent.providers.call_plan import CallPlan, ForeignBackend, plan_call
 from goent.providers.connections import Connections
 from goent.providers.model_list import ModelLists

@@ -37,8 +37,7 @@ from goent.evals.targets.target_registry import OPENCODE_KIND, is_agent, target_
 from goent.evals.traces import Trace
 from goent.evals.workspaces.attempt_workspaces import open_workspaces
 from goent.evals.workspaces.workspace_folders import open_scratch, scratch_root, workspaces_root
-from goent.proc.child_process import COMMAND_OWNER
-from goent.proc.process_guard import all_guarded
+from goent.proc.child_process import COMMAND_OWNER, all_guarded
 from goent.proc.process_table import new_owner, sweep_dead_owners
 from goent.sandbox.confinement import remove_leftovers
 from goent.system.project_folders import state_dir

@@ -11,9 +11,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from goent.config.provider_settings import (
-    read_price_table,
-)
+from goent.config.provider_settings import read_price_table
 from goent.config.settings_tree import Items, Node, Scalar, SettingsFields, Table
 from goent.domain.settings import Backend, is_secret_header
 from goent.domain.types import Provider, Secret, Value

@@ -5,15 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from goent.config.provider_settings import METHODS, TASK_TYPES
-from goent.config.settings_tree import (
-    Mention,
-    SettingPlace,
-    SettingsFields,
-    suggestion,
-)
-from goent.domain.settings import (
-    RoutingRule,
-)
+from goent.config.settings_tree import Mention, SettingPlace, SettingsFields
+from goent.domain.input_mistakes import suggestion
+from goent.domain.settings import RoutingRule
 from goent.domain.types import Value
 
 COMPLEXITIES: Final[Mapping[str, str]] = {

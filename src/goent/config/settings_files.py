@@ -5,25 +5,13 @@ from pathlib import Path
 from typing import Final, Literal
 
 from goent.config.file_syntax import parse_jsonc, parse_yaml
-from goent.config.settings_tree import (
-    Node,
-    Problems,
-    Scalar,
-    SettingPlace,
-    Table,
-    merge_tables,
-)
+from goent.config.settings_tree import Node, Problems, Scalar, SettingPlace, Table, merge_tables
 from goent.config.trust_records import read_approvals
 from goent.config.trusted_settings import sift_general, sift_providers
 from goent.domain.settings import Act
 from goent.domain.types import Value
 from goent.system.plain_files import NotPlainFile, read_plain_text
-from goent.system.project_folders import (
-    UnsafeFolder,
-    check_unshared,
-    config_dir,
-    home_dir,
-)
+from goent.system.project_folders import UnsafeFolder, check_unshared, config_dir, home_dir
 
 MAX_SETTINGS_BYTES: Final = 4_000_000
 

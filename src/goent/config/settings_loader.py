@@ -23,22 +23,13 @@ from goent.config.provider_settings import (
 )
 from goent.config.routing_file import RuleEntry, read_routing, unreachable_rules
 from goent.config.settings_files import SettingsFiles
-from goent.config.settings_tree import (
-    Mention,
-    Problems,
-    SettingPlace,
-    read_table,
-    suggestion,
-)
+from goent.config.settings_tree import Mention, Problems, SettingPlace, read_table
 from goent.config.trust_records import record_path
 from goent.domain.errors import ConfigError, RulesMistaken
+from goent.domain.input_mistakes import suggestion
 from goent.domain.settings import Act, Backend, OwnAgentSettings, Settings
 from goent.domain.types import Provider, Value
-from goent.system.project_folders import (
-    config_dir,
-    home_dir,
-    ownership_stamp,
-)
+from goent.system.project_folders import config_dir, home_dir, ownership_stamp
 
 
 class _RawSettings(Value, frozen=True, kw_only=True):

@@ -8,14 +8,8 @@ from typing import Final
 from goent.config.file_syntax import parse_yaml
 from goent.config.general_settings import ISOLATIONS, PRESETS
 from goent.config.provider_settings import METHODS
-from goent.config.settings_tree import (
-    Mention,
-    Problems,
-    SettingPlace,
-    SettingsFields,
-    read_table,
-    suggestion,
-)
+from goent.config.settings_tree import Mention, Problems, SettingPlace, SettingsFields, read_table
+from goent.domain.input_mistakes import suggestion
 from goent.domain.swarm_messages import SwarmSpawnRequest, SwarmTask
 from goent.domain.types import Value
 from goent.domain.verification import blank_reason

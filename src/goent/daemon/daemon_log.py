@@ -9,10 +9,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self, TextIO
 
-from goent.daemon.daemon_connection import (
-    LOG_LIMIT,
-    open_log,
-)
+from goent.daemon.daemon_connection import LOG_LIMIT, open_log
 from goent.store.redactor import Redactor
 
 if TYPE_CHECKING:

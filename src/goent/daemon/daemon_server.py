@@ -1,4 +1,8 @@
-"""Runs one project's daemon: its socket, its clients, its log and its end."""
+"""Runs one project's daemon: its socket, its clients and its end.
+
+Besides the operations there are `daemon_status`, `daemon_stop` and `watch`, which sends every
+event of some workers as a notification `event`, from a cursor on, until the connection closes.
+"""
 
 import logging
 import os
@@ -6,32 +10,140 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 import msgspec
 from anyio.abc import ByteStream
+from msgspec import Raw
 
 from goent import __version__
 from goent.composition.app import App, open_app
 from goent.composition.live_project import WorkerAccess
-from goent.daemon.control_socket import ControlServices, refuse_all, serve_control
 from goent.daemon.daemon_connection import PROTOCOL, START_TIMEOUT_S, already_held_message
 from goent.daemon.daemon_log import RedactingFormatter, log_to_stderr, rotate_log
 from goent.daemon.socket_peer import confinement_reason, peer_of
 from goent.domain.errors import EnvironmentTrouble, GoentError
-from goent.domain.replies import DaemonInfo
-from goent.operations.operation_table import Caller
-from goent.rpc.byte_streams import LocalListener, LocalStream
+from goent.domain.replies import DaemonInfo, StopReply
+from goent.domain.requests import StopRequest, WatchRequest
+from goent.operations.operation_table import Caller, Operations
+from goent.rpc.byte_streams import LocalListener, LocalStream, PrefixedStream
+from goent.rpc.json_rpc import INVALID_PARAMS, MethodNotFound, RpcError, decode_params
+from goent.rpc.rpc_peer import Peer
 from goent.system.project_folders import log_path, project_key
 from goent.system.project_lock import ProjectLock, find_holder, lock_project
+from goent.workers.feed import Feed
 
 if TYPE_CHECKING:
     from goent.mcp.server import McpFrontend
+
+
+PAGE_SIZE = 500
+REFUSED_CODE = -32000
+
+
+class StopDaemon(Protocol):
+    """Ends the daemon; returns whether it ends."""
+
+    def __call__(self, *, if_idle: bool, handover: bool) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlServices:
+    """The parts of the daemon that a control connection uses."""
+
+    operations: Operations
+    feed: Feed
+    info: Callable[[], DaemonInfo]
+    stop: StopDaemon
+
+
+class _ControlHandler:
+    def __init__(self, room: ControlServices, caller: Caller, bounds: WorkerAccess | None) -> None:
+        self._services = room
+        self._caller = caller
+        self._access = bounds
+        self.peer: Peer | None = None
+
+    async def request(self, method: str, params: Raw) -> object:
+        if self._access:
+            with _as_rpc_errors():
+                self._access.check(method, decode_params(params, object))
+        if method == "daemon_status":
+            return self._services.info()
+        if method == "daemon_stop":
+            asked = decode_params(params, StopRequest)
+            stops = self._services.stop(if_idle=asked.if_idle, handover=asked.handover)
+            return StopReply(stopping=stops)
+        if method == "watch":
+            return await self._watch(decode_params(params, WatchRequest))
+        operations = self._services.operations
+        operation = operations.table.get(method) or operations.cli_table.get(method)
+        if operation is None:
+            raise MethodNotFound(method)
+        with _as_rpc_errors(), operations.answering():
+            return await operation.call(decode_params(params, object), self._caller)
+
+    async def notification(self, method: str, params: Raw) -> None:
+        pass
+
+    async def _watch(self, asked: WatchRequest) -> object:
+        assert self.peer, "the handler is given its peer before it runs"
+        after = asked.after
+        only = asked.worker_ids[0] if len(asked.worker_ids) == 1 else None
+        while True:
+            seen = self._services.feed.seq
+            page = await self._services.feed.events(worker=only, after=after, limit=PAGE_SIZE)
+            for envelope in page:
+                if not asked.worker_ids or envelope.worker in asked.worker_ids:
+                    await self.peer.notify("event", envelope)
+            after = page[-1].seq if page else after
+            if len(page) < PAGE_SIZE:
+                await self._services.feed.wait_for_news(seen)
+
+
+@contextmanager
+def _as_rpc_errors() -> Generator[None]:
+    try:
+        yield
+    except GoentError as error:
+        data = {"kind": type(error).__name__, "exit_code": error.exit_code}
+        raise RpcError(INVALID_PARAMS, str(error), data) from error
+
+
+async def serve_control(
+    stream: ByteStream,
+    already_read: bytes,
+    room: ControlServices,
+    caller: Caller,
+    *,
+    bounds: WorkerAccess | None = None,
+) -> None:
+    """Serve a client until its connection closes. `bounds` is set if a worker started it."""
+    handler = _ControlHandler(room, caller, bounds)
+    handler.peer = Peer(PrefixedStream(already_read, stream), stream, handler)
+    await handler.peer.run()
+
+
+class _RefusalHandler:
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    async def request(self, method: str, params: Raw) -> object:
+        raise RpcError(REFUSED_CODE, self._why)
+
+    async def notification(self, method: str, params: Raw) -> None:
+        pass
+
+
+async def refuse_all(stream: ByteStream, already_read: bytes, why: str) -> None:
+    """Answer every request with the same refusal, also MCP's: its messages are JSON-RPC as well."""
+    await Peer(PrefixedStream(already_read, stream), stream, _RefusalHandler(why)).run()
 
 
 MAX_DESCRIPTORS = 65_536  # more than any go-ent needs; "unlimited" is refused by some kernels

@@ -15,11 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from goent.agents.acp_turn import AcpTurn
-from goent.agents.agent_connection import (
-    AUTH_REQUIRED,
-    INTERNAL_ERROR_PREFIX,
-    error_type_for,
-)
+from goent.agents.agent_connection import AUTH_REQUIRED, INTERNAL_ERROR_PREFIX, error_type_for
 from goent.domain.errors import (
     AuthRefused,
     ContextOverflow,

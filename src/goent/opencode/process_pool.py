@@ -24,11 +24,7 @@ from anyio.abc import TaskGroup
 from goent.agents.process_vitals import GB, read_vitals
 from goent.domain.errors import UnsupportedVersion, WorkerCrashed, WorkerError
 from goent.domain.ports import Gate
-from goent.opencode.opencode_process import (
-    BOOT_TIMEOUT_S,
-    OpenCodeProcess,
-    first_start,
-)
+from goent.opencode.opencode_process import BOOT_TIMEOUT_S, OpenCodeProcess, first_start
 from goent.opencode.process_care import CarePolicy, is_reserve_wanted, read_machine, watch_process
 from goent.opencode.process_launch import OpenCodeLaunch
 from goent.proc.process_table import new_mark

@@ -21,10 +21,7 @@ import msgspec
 from anyio import to_thread
 from anyio.abc import ByteSendStream
 
-from goent.agents.opencode_program import (
-    OPENCODE_NAME,
-    check_program,
-)
+from goent.agents.opencode_program import OPENCODE_NAME, check_program
 from goent.agents.process_vitals import read_signs, without_colours
 from goent.agents.worker_paths import WorkerPaths
 from goent.domain.errors import (

@@ -29,8 +29,7 @@ from goent.opencode.process_launch import OpenCodeLaunch
 from goent.opencode.serve_session import ServeSession
 from goent.opencode.server_api import SERVER_USER, OpenCodeClient, TurnInput
 from goent.opencode.session import BaseSession
-from goent.proc.child_process import SupervisedProcess
-from goent.proc.process_guard import guarded
+from goent.proc.child_process import SupervisedProcess, guarded
 
 CONNECT_INTERVAL_S = 0.1
 # OpenCode never answers a request that arrives at the moment it begins to listen.

@@ -40,13 +40,7 @@ from goent.domain.errors import (
     WorkerCrashed,
     WorkerError,
 )
-from goent.domain.events import (
-    DriverEvent,
-    Noticed,
-    PermissionWithdrawn,
-    ToolCall,
-    UsageReported,
-)
+from goent.domain.events import DriverEvent, Noticed, PermissionWithdrawn, ToolCall, UsageReported
 from goent.domain.ports import (
     Emit,
     GuardedCall,

@@ -1,5 +1,9 @@
 """Starts processes that cannot outlive go-ent: supervised children, and commands run to their end.
 
+A server reads no input, and most commands read none, so they would outlive a go-ent that was killed
+until the next one sweeps. A shell stands guard beside them: its own input ends with go-ent, and then it
+ends every process that carries the mark.
+
 A worker is a tree: `opencode` starts shells in sessions of their own, shells start servers. When the
 context of a child closes, its input is closed first. Every process that still carries its mark, and
 every process in its group, then gets SIGTERM, and after a grace period SIGKILL. Every wait is bounded
@@ -8,9 +12,10 @@ and shielded from cancellation.
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
-from collections.abc import AsyncGenerator, Collection, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -21,7 +26,10 @@ from anyio.abc import ByteReceiveStream, ByteSendStream, Process
 from anyio.lowlevel import checkpoint
 
 from goent.domain.errors import WorkerCrashed
-from goent.domain.types import Value
+from goent.domain.sandbox_port import CommandSandbox
+from goent.domain.settings import LimitSettings
+from goent.domain.types import Check, Value
+from goent.domain.verification import is_blank
 from goent.proc import process_table
 from goent.proc.process_table import (
     POLL_S,
@@ -34,6 +42,58 @@ from goent.proc.process_table import (
     send_signal,
 )
 from goent.proc.programs import locate_command, start_failure_message
+from goent.system.process_protection import MARK_VARIABLE
+
+GUARD_OWNER = "guard"
+
+
+# A line on its input means a normal end; the end of input without one, that go-ent is dead. A process in
+# the middle of exec has no environment for a moment, so all are checked several times. A process that is
+# closed to others has its mark among its arguments.
+_GUARD_SCRIPT = r"""
+trap '' HUP INT TERM
+if read -r _; then exit; fi
+trap - HUP INT TERM
+for ask in TERM KILL KILL KILL; do
+  for folder in /proc/[0-9]*; do
+    { tr '\0' '\n' <"$folder/environ" | grep -Eq "^$1=(.* )?$2( |\$)" ||
+      tr '\0' '\n' <"$folder/cmdline" | grep -Eq "^-X$1=(.* )?$2( |\$)"
+    } && kill -$ask "${folder#/proc/}"
+  done
+  sleep 1
+done 2>/dev/null
+"""
+
+
+@asynccontextmanager
+async def guarded(mark: str) -> AsyncGenerator[None]:
+    """Guard the processes with this mark; enter before the first is started. Without /proc it does nothing."""
+    async with _guard(re.escape(mark), new_mark(mark.rpartition("/")[0])):
+        yield
+
+
+@asynccontextmanager
+async def all_guarded(owner: str) -> AsyncGenerator[None]:
+    """Guard all processes with a mark of this owner."""
+    # The guard's own mark has another owner: it must not end itself.
+    async with _guard(f"{re.escape(owner)}/[0-9]+", new_mark(new_owner(GUARD_OWNER))):
+        yield
+
+
+@asynccontextmanager
+async def _guard(marks: str, own: str) -> AsyncGenerator[None]:
+    command = ["/bin/sh", "-c", _GUARD_SCRIPT, "guard", MARK_VARIABLE, marks]
+    env = {"PATH": "/usr/bin:/bin"}
+    async with supervised(command, cwd=Path("/"), env=env, mark=own) as guard:
+        try:
+            yield
+        finally:
+            with (
+                anyio.CancelScope(shield=True),
+                suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError),
+            ):
+                await guard.stdin.send(b"well\n")
+
 
 CHUNK = 256 * 1024
 
@@ -399,3 +459,61 @@ def _stdin_source(data: bytes) -> Generator[BinaryIO | int]:
         file.write(data)
         file.seek(0)
         yield file
+
+
+VERIFY_TIMEOUT_S = LimitSettings().verify_s
+
+
+TAIL_CHARS = 4000
+
+
+NOT_FOUND_EXIT = 127  # a shell's exit code for an unknown command
+
+
+EMPTY_COMMAND_REASON = (
+    "its variables are empty here, so it would check nothing and always pass: set them"
+)
+
+
+_VARIABLE = re.compile(r"\$(?P<brace>\{)?(?P<name>[A-Za-z_]\w*)(?(brace)\})", re.ASCII)
+
+
+class ShellVerifier:
+    """Runs verify commands by `sh -c`, one after the other, all of them.
+
+    `environ` is their environment, without keys. A command that has not ended within `time_limit`
+    seconds is ended, together with what it started.
+    """
+
+    def __init__(
+        self,
+        environ: Callable[[], Mapping[str, str]],
+        sandbox: CommandSandbox,
+        *,
+        time_limit: Callable[[], float] = lambda: VERIFY_TIMEOUT_S,
+    ) -> None:
+        self._environ = environ
+        self._sandbox = sandbox
+        self._time_limit = time_limit
+
+    async def verify(self, commands: Sequence[str], cwd: Path) -> tuple[Check, ...]:
+        return tuple([await self._check(command, cwd) for command in commands])
+
+    async def _check(self, command: str, cwd: Path) -> Check:
+        limit, environ = self._time_limit(), self._environ()
+        if is_blank(_VARIABLE.sub(lambda found: environ.get(found["name"], ""), command)):
+            return Check(command=command, exit=NOT_FOUND_EXIT, tail=EMPTY_COMMAND_REASON)
+        words = ["sh", "-c", f"exec 2>&1\n{command}"]
+        async with self._sandbox.command(words, cwd=cwd, env=environ) as start:
+            done = await run_command(
+                start.command,
+                cwd=cwd,
+                env=start.env,
+                timeout=limit,
+                max_output=TAIL_CHARS,
+                inner_mark=start.mark,
+            )
+        late = f"\nstill running after {limit:g} s: ended" if done.exit is None else ""
+        said = (done.output + late or done.errors).strip()
+        hint = start.explain(said) if done.exit else ""
+        return Check(command=command, exit=done.exit, tail=f"{said}\n{hint}".strip())

@@ -21,10 +21,7 @@ import anyio
 from anyio import to_thread
 
 from goent.domain.errors import WorkerCrashed
-from goent.domain.sandbox_port import (
-    NetworkAccess,
-    SandboxLevelName,
-)
+from goent.domain.sandbox_port import NetworkAccess, SandboxLevelName
 from goent.domain.types import Value
 from goent.proc.process_table import MOUNT_PREFIX, is_owner_alive, mount_name, new_mark, new_owner
 

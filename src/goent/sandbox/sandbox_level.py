@@ -6,11 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from goent.domain.errors import WorkerCrashed
-from goent.domain.sandbox_port import (
-    SandboxLevel,
-    SandboxLevelName,
-    SandboxStrictness,
-)
+from goent.domain.sandbox_port import SandboxLevel, SandboxLevelName, SandboxStrictness
 from goent.proc.child_process import run_command
 from goent.sandbox.confinement import Confinement, goent_programs
 

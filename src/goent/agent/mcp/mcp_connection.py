@@ -19,13 +19,7 @@ from msgspec import Raw
 
 from goent import __version__
 from goent.agent.agent_ports import McpServerSpec, ToolContext
-from goent.agent.mcp.mcp_messages import (
-    CANCELLED,
-    INITIALIZE,
-    PING,
-    ROOTS_LIST,
-    TOOLS_CHANGED,
-)
+from goent.agent.mcp.mcp_messages import CANCELLED, INITIALIZE, PING, ROOTS_LIST, TOOLS_CHANGED
 from goent.domain.errors import GoentError, WorkerCrashed
 from goent.proc.child_process import SupervisedProcess, supervised
 from goent.proc.process_table import new_mark

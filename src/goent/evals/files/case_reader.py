@@ -16,8 +16,8 @@ from goent.config.settings_tree import (
     SettingsFields,
     Table,
     read_table,
-    suggestion,
 )
+from goent.domain.input_mistakes import suggestion
 from goent.domain.types import Value
 from goent.evals.files.case_input_reader import (
     attach_files,

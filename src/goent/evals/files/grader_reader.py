@@ -22,8 +22,8 @@ from goent.config.settings_tree import (
     Table,
     describe_node,
     read_table,
-    suggestion,
 )
+from goent.domain.input_mistakes import suggestion
 from goent.evals.files.file_source import FileSource, as_text, plain_value, suite_location
 from goent.evals.graders.grader_kind import GraderKind, GraderSettings
 from goent.evals.graders.grader_registry import GRADERS, grader_type

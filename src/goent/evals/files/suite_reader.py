@@ -15,8 +15,8 @@ from goent.config.settings_tree import (
     Table,
     describe_node,
     read_table,
-    suggestion,
 )
+from goent.domain.input_mistakes import suggestion
 from goent.domain.types import Value
 from goent.evals.files.case_input_reader import read_files, read_input
 from goent.evals.files.case_reader import (

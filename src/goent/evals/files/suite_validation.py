@@ -6,8 +6,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from goent.config.settings_tree import Items, Problems, SettingPlace, Table, read_table, suggestion
+from goent.config.settings_tree import Items, Problems, SettingPlace, Table, read_table
 from goent.domain.errors import ConfigError
+from goent.domain.input_mistakes import suggestion
 from goent.domain.types import Value
 from goent.evals.files.case_reader import TargetAlias, check_graders
 from goent.evals.files.file_source import FileSource, config_place

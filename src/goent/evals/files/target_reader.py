@@ -16,9 +16,9 @@ from goent.config.settings_tree import (
     SettingsFields,
     Table,
     read_table,
-    suggestion,
 )
 from goent.domain.errors import Overloaded, ProviderDown, ProviderTimeout, RateLimited, WorkerError
+from goent.domain.input_mistakes import suggestion
 from goent.domain.types import Value
 from goent.evals.files.case_reader import reject_key
 from goent.evals.files.file_source import FileSource, plain_value, suite_location

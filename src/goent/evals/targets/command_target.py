@@ -1,4 +1,8 @@
-"""Evaluates a command, which gets the case by placeholders and writes its answer to a file."""
+"""Evaluates a command, which gets the case by placeholders and writes its answer to a file.
+
+Placeholders are filled with quoted values; inside other quotes the two cancel out, and text of a case
+would be run. Shells differ in finer points; these rules hold in all of them.
+"""
 
 import os
 import re
@@ -8,18 +12,17 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
+import anyio
 from msgspec import UNSET, Meta, UnsetType
 
-from goent.config.settings_tree import suggestion
-from goent.domain.errors import ConfigError
+from goent.domain.errors import ConfigError, WorkerCrashed
+from goent.domain.input_mistakes import suggestion
 from goent.domain.types import Value
 from goent.evals.eval_ports import AttemptObserver, CaseAttempt, TargetError
 from goent.evals.suites import EvalCase, TargetSpec, prompt_text
-from goent.evals.targets.shell_quoting import QUOTE_REMEDIES, quote_contexts
 from goent.evals.targets.target_answer import read_answer
-from goent.evals.targets.target_health import HealthCheck, TargetHealth
 from goent.evals.targets.target_kind import TargetKind
 from goent.evals.targets.target_settings import (
     read_target_settings,
@@ -29,6 +32,164 @@ from goent.evals.targets.target_settings import (
 )
 from goent.evals.traces import Trace
 from goent.proc.child_process import run_command
+
+QUOTE_REMEDIES: Final[Mapping[str, str]] = {
+    "quotes": "inside quotes it could be run; take the quotes around {} away",
+    "back": "inside backquotes it could be run; write $(…) instead of them",
+    "escape": "a backslash before it undoes that; remove it",
+    "comment": "in a comment its second line could be run; take {} out of it",
+    "here": "in a here-document quotes are no quotes; give {} as an argument instead",
+    "sum": "in arithmetic, $((…)), it could be run; take {} out of it",
+}
+"""The remedy, by what surrounds a placeholder."""
+
+# Some shells read arithmetic even where it is not closed like that.
+_SUM: Final = r"\(\((?:(?:[^()]|\([^()]*\))*\)\)|.*)"
+_BACK: Final = r"(?P<back>`(?:\\.|[^`\\])*`?)"
+_ESCAPE: Final = r"(?P<escape>\\.)"
+_UNQUOTED: Final = re.compile(
+    rf"(?P<quotes>'[^']*'?)|{_ESCAPE}|(?P<double>\")|{_BACK}"
+    rf"|(?P<sum>\$?{_SUM})|(?P<open>\$?\()|(?P<close>\))"
+    r"|(?P<comment>(?<![^\s;&|()<>])\#[^\n]*)"
+    r"|<<(?P<dash>-?)[ \t]*(?P<here>(?:\\.|'[^']*'|\"[^\"]*\"|[^\s;&|()<>`'\"\\])+)"
+    r"|(?P<line>\n)|.",
+    re.DOTALL,
+)
+_DOUBLE_QUOTED: Final = re.compile(
+    rf"(?P<double>\")|{_ESCAPE}|(?P<sum>\${_SUM})|(?P<open>\$\()|{_BACK}|(?P<quotes>.)", re.DOTALL
+)
+_QUOTE_MARKS: Final = re.compile(r"['\"\\]")
+
+
+def quote_contexts(command: str) -> Mapping[int, str]:
+    """For each character in such a part, its key in `QUOTE_REMEDIES`."""
+    return {place: how for begin, end, how in _quote_spans(command) for place in range(begin, end)}
+
+
+def _quote_spans(command: str) -> Iterator[tuple[int, int, str]]:
+    inside: list[str] = []  # opened and not closed yet
+    awaited: list[tuple[str, bool]] = []  # here-documents that begin with the next line
+    at = 0
+    while at < len(command):
+        found = (_DOUBLE_QUOTED if inside[-1:] == ['"'] else _UNQUOTED).match(command, at)
+        assert found
+        how, begin, at = found.lastgroup, at, found.end()
+        match how:
+            case "double" if inside[-1:] == ['"']:
+                inside.pop()
+            case "double" | "open":
+                inside.append(found[0][-1])
+            case "close":
+                del inside[-1:]
+            case "here":
+                awaited.append((_QUOTE_MARKS.sub("", found["here"]), bool(found["dash"])))
+                yield begin, at, how
+            case "line":
+                at = _here_document_end(command, at, awaited)
+                awaited.clear()
+                yield begin, at, "here"
+            case str():
+                yield begin, at, how
+            case None:
+                pass
+
+
+def _here_document_end(command: str, at: int, awaited: list[tuple[str, bool]]) -> int:
+    """Where the here-documents that begin at `at` have ended."""
+    for word, indented in awaited:
+        tabs = r"\t*" if indented else ""
+        last = re.compile(rf"^{tabs}{re.escape(word)}$", re.MULTILINE).search(command, at)
+        at = last.end() if last else len(command)
+    return at
+
+
+CHECK_PAUSE_S = 0.5  # how long a result holds for cases that start together
+MOST_CHECKS = 3  # later cases do not wait for it again
+
+
+class HealthCheck(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An address or a command that must succeed."""
+
+    type: Literal["http", "command"] | None = None
+    url: str = ""
+    command: str | tuple[str, ...] = ""
+    cwd: str | None = None
+    timeout_seconds: Annotated[float, Meta(gt=0)] = 30.0
+
+
+class TargetHealth:
+    """The health of one target: checked until it is healthy, a few times at most."""
+
+    def __init__(self, check: HealthCheck | None, environ: Mapping[str, str], here: Path) -> None:
+        self._check = check
+        self._environ = environ
+        self._here = here
+        self._lock = anyio.Lock()
+        self._is_healthy = check is None
+        self._checks = 0
+        self._next_check = 0.0
+        self._trouble = ""
+
+    async def ensure(self) -> None:
+        """Raises a `TargetError` of the kind `unhealthy`."""
+        if self._is_healthy or self._check is None:
+            return
+        async with self._lock:
+            if self._is_healthy:
+                return
+            if self._checks < MOST_CHECKS and anyio.current_time() >= self._next_check:
+                self._checks += 1
+                self._trouble = await self._check_all(self._check)
+                self._next_check = anyio.current_time() + CHECK_PAUSE_S
+            self._is_healthy = not self._trouble
+            if self._trouble:
+                again = self._checks < MOST_CHECKS
+                more = "" if again else f" (checked {MOST_CHECKS} times; it is not checked again)"
+                raise TargetError("unhealthy", f"{self._trouble}{more}", retryable=again)
+
+    async def _check_all(self, check: HealthCheck) -> str:
+        troubles = [
+            await _http_trouble(check) if check.url else "",
+            await self._command_trouble(check) if check.command else "",
+        ]
+        return "; ".join(filter(None, troubles))
+
+    async def _command_trouble(self, check: HealthCheck) -> str:
+        words = check.command
+        command = ("/bin/sh", "-c", words) if isinstance(words, str) else words
+        try:
+            done = await run_command(
+                command,
+                cwd=self._here / (check.cwd or "."),
+                env=self._environ,
+                timeout=check.timeout_seconds,
+            )
+        except WorkerCrashed as error:
+            return f"healthcheck: {error}"
+        if done.exit is None:
+            return f"healthcheck {words!r} did not end within {check.timeout_seconds:g} s"
+        output = (done.errors or done.output)[-300:].strip()
+        why = f": {output}" if output else ""
+        return f"healthcheck {words!r} ended with {done.exit}{why}" if done.exit else ""
+
+
+async def _http_trouble(check: HealthCheck) -> str:
+    """Reads the status alone: the body may be long, or never end."""
+    import httpx2  # noqa: PLC0415 (few targets have an address)
+
+    limit = check.timeout_seconds
+    with anyio.move_on_after(limit):  # the client's own limit is for each read
+        try:
+            async with (
+                httpx2.AsyncClient(timeout=limit, trust_env=False) as client,
+                client.stream("GET", check.url, follow_redirects=True) as answer,
+            ):
+                failed = f"healthcheck {check.url!r} answered {answer.status_code}"
+                return "" if answer.is_success else failed
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            return f"healthcheck {check.url!r} did not answer: {error or type(error).__name__}"
+    return f"healthcheck {check.url!r} did not answer within {limit:g} s"
+
 
 PLACEHOLDERS: Final = (
     *("{PROMPT}", "{PROMPT_FILE}", "{OUTPUT_FILE}"),

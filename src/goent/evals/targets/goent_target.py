@@ -39,13 +39,7 @@ from goent.evals.targets.target_settings import (
     setting_names,
     settings_mistakes,
 )
-from goent.evals.traces import (
-    TokenUsage,
-    Trace,
-    TracedMessage,
-    sum_if_known,
-    sum_usage,
-)
+from goent.evals.traces import TokenUsage, Trace, TracedMessage, sum_if_known, sum_usage
 
 PositiveFloat = Annotated[float, Meta(gt=0)]
 

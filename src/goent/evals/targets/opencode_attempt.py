@@ -19,13 +19,7 @@ from anyio.abc import TaskGroup
 from msgspec.structs import replace
 
 from goent.agents.worker_paths import WorkerPaths
-from goent.domain.errors import (
-    PermissionDenied,
-    ProtocolError,
-    Stalled,
-    TurnTimeout,
-    WorkerError,
-)
+from goent.domain.errors import PermissionDenied, ProtocolError, Stalled, TurnTimeout, WorkerError
 from goent.domain.ports import GuardedCall, GuardVerdict
 from goent.domain.settings import PermissionRule
 from goent.domain.types import Value
