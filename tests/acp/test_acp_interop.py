@@ -98,7 +98,7 @@ async def test_a_model_is_what_the_agent_says_it_is():
         assert await agent.set_model("s1", "a/two") == "a/two"
         with pytest.raises(UnknownModel, match="'a/none'"):
             await agent.set_model("s1", "a/none")
-        with pytest.raises(UnknownModel, match="'a/ignored' and has 'a/one'"):
+        with pytest.raises(UnknownModel, match="'a/ignored' and uses 'a/one'"):
             await agent.set_model("s1", "a/ignored")
 
 

@@ -234,7 +234,7 @@ async def test_the_task_chooses_only_among_those_that_have_a_key(tmp_path: Path)
             await say(session, "Fix the typo in the title.")
         asked = stage.models.calls[-1].request
     assert asked and asked.model == "glm-4"
-    assert any("for no provider has a haiku" in text for text in editor.notices(session.id))
+    assert any("because no provider has a haiku" in text for text in editor.notices(session.id))
 
 
 @pytest.mark.spec("A14")

@@ -146,5 +146,5 @@ def test_a_provider_whose_pause_is_over_is_not_called_ready_because_of_its_error
 def test_a_retry_is_recommended_only_where_it_can_help() -> None:
     limited = Failure(kind="rate_limited", message="429", retryable=True)
     down = Failure(kind="provider_down", message="start the server", retryable=True)
-    assert failure_text(limited).endswith("; trying again may help")
+    assert failure_text(limited).endswith("; a retry may help")
     assert failure_text(down) == "provider_down: start the server"

@@ -155,7 +155,7 @@ async def test_the_demo_works_without_a_terminal_and_leaves_nothing(world: World
     ended = await world.go_ent("demo", seconds=150)
     assert ended.exit == 0, ended.out + ended.err
     assert ended.out.count("evidence  verified") == 3
-    assert "the demo says yes by itself" in ended.out
+    assert "answered yes automatically: there is no terminal" in ended.out
     assert "The models were scripted" in ended.out
     assert "\x1b" not in ended.out
     line = next(line for line in ended.out.splitlines() if line.startswith("A sample project"))

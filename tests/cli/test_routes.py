@@ -84,6 +84,6 @@ def test_what_was_learned_is_shown_with_how_little_it_may_be(open_desk: OpenDesk
     assert told.out.startswith("1 outcome; 0 tasks tell nothing of a worker")
     assert "refactor, simple" in told.out and "too few" in told.out
     assert "of 1 task, 1 would have gone where they went" in told.out
-    assert "it takes 8 outcomes of a type, at two providers at least" in told.out
+    assert "that takes 8 outcomes of a type, with at least two providers" in told.out
     (line,) = figures["classes"]
     assert (line["provider"], line["verified"], line["enough"]) == ("glm", 1, False)

@@ -121,7 +121,7 @@ def test_the_demo_says_when_opencode_is_missing(
 @pytest.mark.usefixtures("project")
 def test_no_daemon_is_no_error_worth_a_riddle(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(["daemon", "status"]) == 1
-    assert "no daemon runs" in capsys.readouterr().out
+    assert "no daemon is running for" in capsys.readouterr().out
     assert run_cli(["daemon", "status", "--json"]) == 1
     assert capsys.readouterr().out == "null\n"
     assert run_cli(["daemon", "stop"]) == 0

@@ -42,8 +42,8 @@ def test_what_a_task_was_taken_for_is_shown_on_request_and_if_sure(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--timeout", "-1"), "--timeout: -1 must be greater than 0"),
-        (("--budget-usd", "nan"), "--budget-usd: nan must be a finite number"),
+        (("--timeout", "-1"), "--timeout: must be more than 0, not -1"),
+        (("--budget-usd", "nan"), "--budget-usd: must be a finite number, not nan"),
     ],
 )
 def test_a_bound_is_a_finite_number_above_zero(

@@ -427,7 +427,7 @@ async def test_a_worn_process_is_left_when_idle_and_retired_after_its_last_turn(
             tasks.start_soon(turning.run)
             await until(lambda: processes("300"))
             crashing.care = CarePolicy(interval=0.2, memory=1)
-            await until(lambda: "takes no further work, for its" in caplog.text)
+            await until(lambda: "takes no further work because of its" in caplog.text)
             crashing.care = OFTEN
             heard = Heard()
             await idle.prompt(Prompt(text="2: say hello"), heard.emit)

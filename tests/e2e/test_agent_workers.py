@@ -127,7 +127,7 @@ async def test_without_a_model_the_task_decides_the_tier(
     async with world.client() as lead:
         spawned = await spawn(lead, task, model=None)
         assert (spawned["model"], spawned["result"]["text"]) == (model, model)
-        assert spawned["reason"].startswith(model.split("-")[1] + ", for the task is ")
+        assert spawned["reason"].startswith(model.split("-")[1] + ", because the task is ")
 
 
 async def test_what_it_may_not_do_unasked_is_asked_of_its_owner(world: World) -> None:

@@ -242,7 +242,7 @@ async def test_the_line_that_a_worker_had_begun_is_shown_when_its_daemon_dies(
             said = b"".join([chunk async for chunk in running.stderr]).decode()
             assert await running.wait() == 3
         assert "The first" in shown
-        assert "the daemon ended in the middle" in said and f"the turn of {worker}" in said
+        assert "the daemon ended unexpectedly" in said and f"the turn of {worker}" in said
         assert f"go-ent output {worker}" in said and f"go-ent prompt {worker}" in said
 
 

@@ -212,7 +212,7 @@ async def test_a_client_without_home_finds_the_same_daemon(world: World, tmp_pat
 
 
 EARLIER = """
-import goent.lock as lock, goent.daemon as daemon, json, os, time
+import goent.system.project_lock as lock, goent.daemon.daemon_server as daemon, json, os, time
 def take(key, environ, kind):
     folder = lock.runtime_dir(key, environ)
     fd = lock.take_lock(folder)
@@ -221,7 +221,7 @@ def take(key, environ, kind):
     words = {"kind": kind, "pid": os.getpid(), "since": time.time()}
     (folder / "lock").write_text(json.dumps(words))
     return lock.ProjectLock({folder / "lock": fd}, folder / "sock")
-lock.take_project = daemon.take_project = take
+lock.lock_project = daemon.lock_project = take
 """
 
 

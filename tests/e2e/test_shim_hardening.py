@@ -32,7 +32,7 @@ TUNED = """
 import sys
 from pathlib import Path
 from goent.daemon import shim
-shim.MOST_RESTARTS, shim.SUCCESSION_S = 1, float({seconds})
+shim.MAX_RESTARTS, shim.RESTART_WINDOW_S = 1, float({seconds})
 sys.exit(shim.run_shim(Path.cwd()))
 """
 

@@ -72,7 +72,7 @@ async def looks(world: World, worker: str, words: str, n: int) -> list[str]:
 async def test_a_model_that_is_slow_is_waited_for(world: World) -> None:
     async with world.client() as lead:
         worker = await spawn(lead, "think long")
-        said = await looks(world, worker, "at work: it has waited", 3)
+        said = await looks(world, worker, "still working: it has waited", 3)
         assert all(text.startswith("no events for 1 s; still working") for text in said)
         world.models.open_gate("slow")
         done = await result(lead, worker)
@@ -83,7 +83,7 @@ async def test_a_model_that_is_slow_is_waited_for(world: World) -> None:
 async def test_a_tool_that_is_silent_is_waited_for(world: World) -> None:
     async with world.client() as lead:
         worker = await spawn(lead, "work in silence")
-        await looks(world, worker, "at work: its tool is running", 3)
+        await looks(world, worker, "still working: its tool is running", 3)
         (world.project / "go").touch()
         done = await result(lead, worker)
         assert (done["state"], done["text"]) == ("completed", "Ran.")

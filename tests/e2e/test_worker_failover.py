@@ -19,7 +19,7 @@ from goent.workers.worker_failover import CONTINUE_PROMPT
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240), pytest.mark.spec("P37")]
 
-GOES_ON = "goes on with another model"
+GOES_ON = "another model that continues it"
 WRITE = call("write", filePath="{cwd}/direct.txt", content="written once\n")
 EMPTY = Step(fault=Fault(status=402, message="Insufficient balance"))
 SCRIPT = Script(

@@ -22,7 +22,7 @@ def kept(folder: Path) -> dict[Path, bytes]:
 @pytest.mark.parametrize(
     ("graders", "told"),
     [
-        ('- {type: regex, value: "("}', "g.yaml:1: [0]: '(' is no regular expression"),
+        ('- {type: regex, value: "("}', "g.yaml:1: [0]: '(' is not a regular expression"),
         (
             "assertions:\n- {type: tool-trajectory, mode: in_order}",
             "g.yaml:2: assertions[0]: A trajectory 'in_order' without `expected` checks nothing",

@@ -187,7 +187,7 @@ def test_a_run_in_processes_is_resumed_and_what_was_skipped_is_decided_anew(
     first = desk.go_ent(*run)
     assert first.code == 3, first.err
     assert "1 skipped" in first.out
-    assert "depends on them: build" in first.err
+    assert "also run, because selected cases depend on them: build" in first.err
     assert desk.calls == {"build": 1}
 
     (desk.folder / "mended").touch()
@@ -198,7 +198,7 @@ def test_a_run_in_processes_is_resumed_and_what_was_skipped_is_decided_anew(
     last = desk.go_ent(*run, "--resume")
 
     assert last.code == 0, last.err
-    assert "depends on them: build" in last.err
+    assert "also run, because selected cases depend on them: build" in last.err
     assert desk.calls == {"build": 2, "ship": 2}
     assert statuses(desk.rows()) == {"build": "ok", "ship": "ok"}
     graded = desk.go_ent("grade", desk.out)

@@ -108,7 +108,7 @@ def test_a_full_disk_ends_the_run_and_costs_no_row(desk: EvalDesk) -> None:
     full = desk.go_ent(*run, shell="ulimit -f 3")  # no file grows beyond 3 kB
 
     assert full.code == 3, full.err
-    assert "cannot be kept" in full.err
+    assert "the run cannot be written to" in full.err
     assert "--resume" in full.err
     before = desk.rows()
     assert 0 < len(before) < len(TWELVE)

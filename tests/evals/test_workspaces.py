@@ -223,7 +223,7 @@ async def test_a_clone_has_its_history_and_no_way_back(tmp_path: Path) -> None:
         (WorkspaceSpec(repository="file://x\0y"), "null byte"),
         (WorkspaceSpec(before_each=Hook(command=("a\0b",))), "null byte"),
         (WorkspaceSpec(template=Path("/nowhere")), "/nowhere"),
-        (WorkspaceSpec(template=Path("/")), "go-ent's own state is in it"),
+        (WorkspaceSpec(template=Path("/")), "it contains go-ent's own state"),
     ],
 )
 async def test_what_is_not_there_fails_the_attempt(

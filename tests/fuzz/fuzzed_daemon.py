@@ -91,7 +91,7 @@ class FuzzedDaemon:
         assert answer["result"]["pid"] == self.pid
         log = log_path(self.world.key, self.world.env).read_bytes()
         news, self._read = log[self._read :].decode(errors="replace"), len(log)
-        found = max(map(news.find, ("Traceback", "internal error", "fault of go-ent")))
+        found = max(map(news.find, ("Traceback", "internal error")))
         assert found < 0, news[max(0, found - 300) : found + 3000]
 
 

@@ -120,7 +120,7 @@ async def test_what_is_refused_is_refused_with_the_reason(gate: Gate, dialect: s
         (
             [post(path, good, body).replace(b"\r\n\r\n", b"\r\n" + HUGE + b"\r\n")],
             431,
-            b"at most 65536",
+            b"longer than 65536 bytes",
         ),
         ([b"GET / HTTP/9.9\r\n\r\n"], 403, b"host ''"),
         ([b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 9], 400, b"Invalid HTTP"),

@@ -165,4 +165,4 @@ def test_an_odd_method_is_answered_like_any_other_when_the_daemon_is_lost() -> N
     shim._settle_in_flight()  # pyright: ignore[reportPrivateUsage] (the same)
     os.close(stdout)
     with os.fdopen(heard, "rb") as told:
-        assert b"ended while this call was under way" in told.read()
+        assert b"ended while this call was in flight" in told.read()

@@ -89,7 +89,7 @@ async def test_what_is_refused_is_refused_with_the_reason(daemon: FuzzedDaemon) 
             (post("/mcp", {**good, "origin": "http://evil.example"}, body), 403, b"origin"),
             (post("/%2e%2e/mcp", good, body), 404, b"MCP is at /mcp"),
             (post("/mcp", good, body, length="x"), 400, b"Invalid HTTP"),
-            (HUGE.join([b"POST /mcp HTTP/1.1\r\n", b"\r\n"]), 431, b"at most 65536"),
+            (HUGE.join([b"POST /mcp HTTP/1.1\r\n", b"\r\n"]), 431, b"longer than 65536 bytes"),
         ):
             reply = await talk(door.port, sent)
             assert reply.status == status and words in reply.body, (sent[:200], reply)

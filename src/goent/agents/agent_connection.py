@@ -57,6 +57,7 @@ from goent.domain.errors import (
     WorkerCrashed,
     WorkerError,
 )
+from goent.domain.input_mistakes import ARGUMENTS, explain_undecodable
 from goent.rpc.json_rpc import (
     INVALID_PARAMS,
     BadReply,
@@ -253,15 +254,18 @@ class AgentConnection:
         patience: float | None = REQUEST_TIMEOUT_S,
     ) -> T:
         try:
-            return decode(await self._peer.request_raw(method, params, timeout=patience))
+            reply = await self._peer.request_raw(method, params, timeout=patience)
         except ConnectionLost as error:
             raise WorkerCrashed(f"{self._name} went away during {method!r}") from error
         except TimeoutError as error:
             raise ProtocolError(f"{self._name} gave {error}") from error
         except BadReply as error:
             raise ProtocolError(f"{self._name} answered {method!r} badly: {error}") from error
+        try:
+            return decode(reply)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise ProtocolError(f"{self._name} answered {method!r} with {error}") from error
+            why = explain_undecodable(error, reply, object, ARGUMENTS)
+            raise ProtocolError(f"{self._name} answered {method!r} badly: {why}") from error
 
 
 class _Inbound:

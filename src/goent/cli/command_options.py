@@ -21,8 +21,8 @@ def no_blank_commands(commands: list[str] | None) -> list[str] | None:
 def require_positive(param: typer.CallbackParam, value: float | None) -> float | None:
     """Refuse what bounds nothing: 0, less, `nan` and `inf`."""
     if value is not None and not (math.isfinite(value) and value > 0):
-        must = "be greater than 0" if math.isfinite(value) else "be a finite number"
-        raise CommandError(f"{param.opts[0]}: {value:g} must {must}", 2)
+        bound = "more than 0" if math.isfinite(value) else "a finite number"
+        raise CommandError(f"{param.opts[0]}: must be {bound}, not {value:g}", 2)
     return value
 
 

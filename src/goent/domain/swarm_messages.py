@@ -21,7 +21,7 @@ Concurrency = Annotated[int, Meta(gt=0, le=100)]
 TaskIds = Annotated[tuple[str, ...], Meta(description="Only these tasks, by id; default: all.")]
 
 
-class SwarmTask(OperationRequest, frozen=True, kw_only=True, omit_defaults=True):
+class SwarmTask(OperationRequest, frozen=True, kw_only=True):
     """One task of a swarm; what it leaves out is as in `worker_spawn`."""
 
     id: Annotated[

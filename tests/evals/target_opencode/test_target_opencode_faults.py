@@ -164,7 +164,7 @@ async def test_a_server_that_has_grown_serves_its_attempts_to_their_end_and_is_r
             await shared.models.at_gate("worn", 1, timeout=120)
             worn.update(servers() - before)
             shared.servers.care = CarePolicy(interval=0.2, memory=1)
-            await until(lambda: "takes no further work, for its" in caplog.text)
+            await until(lambda: "takes no further work because of its" in caplog.text)
             shared.servers.care = CarePolicy()
             (place / "other").mkdir()
             other = await target.invoke(an_attempt(place / "other", "say hello"), Heard())
