@@ -1,9 +1,10 @@
-"""Makes the weights of the task classifier, and judges them on unseen repositories.
+"""Learns the weights of the task classifier, and judges them on what they have not seen.
 
 `write` learns from everything and writes the package's file. `judge` leaves each repository of the
 tasks out in turn, learns from the rest, and asks the real `classify` about the one left out, beside
-TF-IDF with logistic regression; it prints JSON. Both want numpy, scipy and scikit-learn, which are
-no dependencies of go-ent: `python -m bench classify` makes an environment that has them.
+TF-IDF with logistic regression; `voices` does so with each voice of `classifier_plain.txt`. Both print
+JSON. All want numpy, scipy and scikit-learn, which are no dependencies of go-ent: `python -m bench
+classify` makes an environment that has them.
 """
 
 # What this file imports is not in the environment in which types are checked:
@@ -15,26 +16,31 @@ import random
 import sys
 import time
 from array import array
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from goent.domain.tasks import TASK_TYPES, TaskText
+from goent.tasks.classify import classify
+from goent.tasks.features import features, parts
+from goent.tasks.plain import read_plainly
+from goent.tasks.weights import FILE, LEARNED, Model, Table, Weights, key_of
 from scipy import sparse
 from scipy.stats import rankdata, spearmanr
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.svm import LinearSVC
 
 from changelogs import entries
-from goent.domain.task_profile import TaskText
-from goent.routing.classification import classify
-from goent.routing.task_features import FILE, LEARNED, Weights, WeightsFile, features, key_of
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "src" / "goent" / "routing" / FILE
 SEEDS = Path(__file__).with_name("classifier_seeds.txt")
+PLAIN = Path(__file__).with_name("classifier_plain.txt")
 
-CHANGELOG, SEED = 0.3, 0.5  # what an example is worth beside one of the tasks
+CHANGELOG, SEED, WORDED = 0.3, 0.5, 0.1  # what an example is worth beside one of the tasks
 MOST = {"fix": 30, "implement": 30}  # from one changelog; of the others 120
 LEAST_TEXTS = 2  # in which a feature must occur
 KEPT = 16_000  # features
@@ -43,6 +49,10 @@ PENALTY = 40.0
 CENTRED = 0.5  # how much of a repository's own mean size is taken out
 SIZED = ("w:", "f:", "h:", "n:")  # kinds of features that size is learned from
 SHARES = (0.12, 0.42, 0.78, 0.94)  # of tasks below each cut between complexities
+PLAIN_KEPT = 16_000  # features
+PLAIN_INVERSE_PENALTY = 3.0
+LENT = 0.05  # what a description of a change is worth beside a plainly worded task
+FOLDS = 12  # of voices
 RANGE = 127
 
 
@@ -99,6 +109,33 @@ def read_seeds() -> list[Example]:
     return found
 
 
+class PlainTask(NamedTuple):
+    text: str
+    type: int
+    voice: str
+
+
+def read_plain() -> list[PlainTask]:
+    voice, kind, found = "", "", []
+    for line in PLAIN.read_text(encoding="utf-8").splitlines():
+        if line.startswith("voice: "):
+            voice = line.removeprefix("voice: ")
+        elif line.strip("[]") in TASK_TYPES and line.startswith("["):
+            kind = line.strip("[]")
+        elif line and not line.startswith("# "):
+            found.append(PlainTask(line, TASK_TYPES.index(kind), voice))
+    return found
+
+
+def without_questions(tasks: list[PlainTask]) -> list[Example]:
+    """Those that could be descriptions of changes."""
+    return [
+        Example(task.text, LEARNED.index(TASK_TYPES[task.type]), WORDED)
+        for task in tasks
+        if TASK_TYPES[task.type] in LEARNED and not task.text.endswith("?")
+    ]
+
+
 class Corpus(NamedTuple):
     """Examples, tasks first, and what was read of them: a row each, a column a feature."""
 
@@ -116,19 +153,57 @@ class Corpus(NamedTuple):
 
 
 def read_corpus(examples: list[Example]) -> Corpus:
+    return Corpus(examples, *_matrix(features(example.text) for example in examples))
+
+
+def _matrix(texts: Iterable[Mapping[str, float]]):
+    """The features' names, and a row for each text."""
     names: dict[str, int] = {}
     rows, columns, values = array("i"), array("i"), array("f")
-    for row, example in enumerate(examples):
-        for name, value in sorted(features(example.text).items()):
+    count = 0
+    for row, found in enumerate(texts):
+        count += 1
+        for name, value in sorted(found.items()):
             rows.append(row)
             columns.append(names.setdefault(name, len(names)))
             values.append(value)
-    shape = (len(examples), len(names))
-    matrix = sparse.csr_matrix((values, (rows, columns)), shape=shape, dtype=np.float64)
-    return Corpus(examples, list(names), matrix)
+    shape = (count, len(names))
+    return list(names), sparse.csr_matrix((values, (rows, columns)), shape=shape, dtype=np.float64)
 
 
-def learn(corpus: Corpus) -> WeightsFile:
+def _plain_features(text: str) -> dict[str, float]:
+    """As `classify` reads them."""
+    asked = read_plainly(text)
+    names = asked.features if asked else ()
+    pieces = parts(text)[1]
+    return {name: 1 / np.sqrt(len(names)) for name in names} | dict.fromkeys(
+        pieces.names, pieces.value
+    )
+
+
+def learn_plain(tasks: list[PlainTask], others: list[Example]) -> Table:
+    """Types of plainly worded tasks, one against the others; `others` lend their words."""
+    examples = [(task.text, TASK_TYPES[task.type], 1.0) for task in tasks]
+    examples += [(example.text, LEARNED[example.type], LENT) for example in others]
+    names, matrix = _matrix(_plain_features(text) for text, _, _ in examples)
+    known = np.flatnonzero(_texts(matrix) >= LEAST_TEXTS)
+    matrix = matrix[:, known]
+    types = np.array([TASK_TYPES.index(kind) for _, kind, _ in examples])
+    worth = np.array([worth for _, _, worth in examples])
+    weights = _separated(matrix, types, worth).coef_.T
+    counted = np.sqrt(_texts(matrix[: len(tasks)]) + LENT * _texts(matrix[len(tasks) :]))
+    kept = np.argsort(-np.abs(weights).max(1) * counted)[:PLAIN_KEPT]
+    fitted = _separated(matrix[:, kept], types, worth)  # again, so that they stand in for the rest
+    bias = [float(bias) for bias in fitted.intercept_]
+    return _packed(fitted.coef_.T, [names[known[i]] for i in kept], bias)
+
+
+def _separated(matrix, types: np.ndarray, worth: np.ndarray) -> LinearSVC:
+    fitted = LinearSVC(C=PLAIN_INVERSE_PENALTY, random_state=0)
+    return fitted.fit(matrix, types, sample_weight=worth)
+
+
+def learn(corpus: Corpus, plain: Table) -> Model:
     """Types from everything, sizes from the tasks, the least useful features left out."""
     tasks = [example for example in corpus.examples if example.repo]
     texts = _texts(corpus.matrix)
@@ -143,7 +218,8 @@ def learn(corpus: Corpus) -> WeightsFile:
     kept = np.union1d(kept, sized)
     predicted = corpus.matrix[: len(tasks)] @ weights[:, len(LEARNED)] + bias[len(LEARNED)]
     cuts = tuple(float(cut) for cut in np.quantile(predicted, SHARES))
-    return _packed(weights[kept], [corpus.names[i] for i in kept], bias, cuts)
+    described = _packed(weights[kept], [corpus.names[i] for i in kept], bias)
+    return Model(described=described, plain=plain, cuts=cuts)
 
 
 def _texts(matrix) -> np.ndarray:
@@ -159,7 +235,7 @@ def _type_columns(matrix, examples: list[Example]):
     worth *= (worth.sum() / len(LEARNED) / np.maximum(sums, 1))[types]
     for kind in range(len(LEARNED)):
         fitted = LogisticRegression(C=INVERSE_PENALTY, solver="liblinear", tol=0.02, random_state=0)
-        fitted.matches(matrix, types == kind, sample_weight=worth)
+        fitted.fit(matrix, types == kind, sample_weight=worth)
         yield fitted.coef_[0], fitted.intercept_[0]
 
 
@@ -174,29 +250,30 @@ def _size_columns(matrix, tasks: list[Example], names: list[str]):
         means = {repo: wanted[repos == repo].mean() for repo in set(repos)}
         centred = wanted - CENTRED * (np.array([means[r] for r in repos]) - wanted.mean())
         fitted = Ridge(alpha=PENALTY, solver="sparse_cg", tol=1e-3)
-        fitted.matches(matrix @ sparse.diags(scale), centred)
+        fitted.fit(matrix @ sparse.diags(scale), centred)
         yield fitted.coef_ * scale, fitted.intercept_
 
 
-def _packed(weights, names: list[str], bias: list[float], cuts: tuple[float, ...]) -> WeightsFile:
+def _packed(weights, names: list[str], bias: list[float]) -> Table:
     steps = np.abs(weights).max(axis=0) / RANGE
     order = sorted(range(len(names)), key=lambda i: key_of(names[i]))
     values = np.rint(weights[order] / steps).astype(np.int8)
     keys = array("I", (key_of(names[i]) for i in order))
     if sys.byteorder == "big":
         keys.byteswap()
-    return WeightsFile(
+    return Table(
         keys=keys.tobytes(),
         values=values.tobytes(),
         bias=tuple(bias),
         steps=tuple(float(step) for step in steps),
-        cuts=cuts,
     )
 
 
 def judge(corpus: Corpus) -> dict[str, object]:
     """Each repository left out in turn; ours through the real `classify`, quantised as shipped."""
     tasks = [example for example in corpus.examples if example.repo]
+    others = [example for example in corpus.examples if example.worth in (CHANGELOG, SEED)]
+    plain = learn_plain(read_plain(), others)
     types = np.array([task.type for task in tasks])
     lines = np.array([task.lines for task in tasks])
     ours, sizes = np.zeros(len(tasks), int), np.zeros(len(tasks))
@@ -205,7 +282,7 @@ def judge(corpus: Corpus) -> dict[str, object]:
     for repo in sorted({task.repo for task in tasks}):
         left = np.array([task.repo == repo for task in tasks])
         rest = [task for task in tasks if task.repo != repo]
-        weights = Weights(learn(corpus.without(repo)))
+        weights = Weights(learn(corpus.without(repo), plain))
         for i in np.flatnonzero(left):
             begun = time.perf_counter()
             told = classify(TaskText(text=tasks[i].text), weights=weights)
@@ -230,13 +307,34 @@ def judge(corpus: Corpus) -> dict[str, object]:
     }
 
 
+def judge_voices(examples: list[Example]) -> dict[str, object]:
+    """A fold of the voices left out in turn: which share of its types is right."""
+    tasks = read_plain()
+    others = [example for example in examples if not example.repo]
+    voices = sorted({task.voice for task in tasks})
+    right: dict[str, list[bool]] = {}
+    for fold in range(FOLDS):
+        rest = [task for task in tasks if task.voice not in voices[fold::FOLDS]]
+        corpus = read_corpus([*examples, *without_questions(rest)])
+        weights = Weights(learn(corpus.without(None), learn_plain(rest, others)))
+        for task in tasks:
+            if task.voice in voices[fold::FOLDS]:
+                told = classify(TaskText(text=task.text), weights=weights)
+                right.setdefault(task.voice, []).append(told.type == TASK_TYPES[task.type])
+    return {
+        "tasks": len(tasks),
+        "accuracy": sum(map(sum, right.values())) / len(tasks),
+        "voices": {voice: round(sum(them) / len(them), 3) for voice, them in right.items()},
+    }
+
+
 def _reference(rest: list[Example], left: list[Example]):
     words = TfidfVectorizer(sublinear_tf=True)
     known = words.fit_transform([task.text for task in rest])
     asked = words.transform([task.text for task in left])
     types = LogisticRegression(max_iter=300, class_weight="balanced")
-    types.matches(known, [task.type for task in rest])
-    sizes = Ridge(alpha=1.0).matches(known, [task.lines for task in rest])
+    types.fit(known, [task.type for task in rest])
+    sizes = Ridge(alpha=1.0).fit(known, [task.lines for task in rest])
     return types.predict(asked), sizes.predict(asked)
 
 
@@ -261,19 +359,24 @@ def _weighted_rank(a, b, share) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("write", "judge"))
+    parser.add_argument("what", choices=("write", "judge", "voices"))
     parser.add_argument("--tasks", type=Path, required=True)
     parser.add_argument("--changelogs", type=Path, required=True)
     arguments = parser.parse_args()
     tasks = read_tasks(arguments.tasks)
     others = [*read_changelogs(arguments.changelogs), *read_seeds()]
-    corpus = read_corpus([*tasks, *others])
+    if arguments.what == "voices":
+        print(json.dumps(judge_voices([*tasks, *others]), indent=1))
+        return
+    plain = read_plain()
+    corpus = read_corpus([*tasks, *others, *without_questions(plain)])
     if arguments.what == "judge":
         print(json.dumps(judge(corpus)))
         return
-    packed = msgspec.msgpack.encode(learn(corpus.without(None)))
+    packed = msgspec.msgpack.encode(learn(corpus.without(None), learn_plain(plain, others)))
     OUT.write_bytes(packed)
-    print(f"{OUT.name}: {len(packed):,} bytes, from {len(tasks)} tasks and {len(others)} others")
+    examples = f"{len(tasks)} tasks, {len(others)} others and {len(plain)} plainly worded ones"
+    print(f"{OUT.name}: {len(packed):,} bytes, from {examples}")
 
 
 if __name__ == "__main__":

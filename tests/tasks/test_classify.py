@@ -101,7 +101,7 @@ def test_files_that_are_counted_in_words_count():
 def test_the_features_that_decided_are_words_of_the_task():
     told = classify(TaskText(text="add unit tests for the parser"), weights=WEIGHTS)
     names = [feature.name for feature in told.features if feature.of == "type"]
-    assert "asks for tests" in names
+    assert "worded like a wish for tests" in names
     assert any("tests" in name for name in names[1:])
     assert all(feature.weight for feature in told.features)
 
@@ -155,7 +155,7 @@ def test_five_megabytes_take_no_longer_than_a_glance(piece: str):
 
 def test_the_weights_are_small_and_hold_no_words():
     packed = files("goent.routing").joinpath(FILE).read_bytes()
-    assert len(packed) < 300_000
+    assert len(packed) < 400_000
     assert b"test" not in packed
     assert b"readme" not in packed
 

@@ -6,8 +6,9 @@ count has an end: a time, a number of files, and a sample of each file instead o
 Changes are measured by the learned sums. What is answered in words changes nothing, and what somebody
 asks for in a few plain words is little unless one of them is large.
 
-Weights learned from real changes give each type and the size a sum over the features of the text;
-signs by hand speak for what the weights have not seen; what the caller said stands above both.
+Two sets of weights are learned: from descriptions of real changes, and from tasks as people word them.
+How a task is worded says how much the second set counts. Signs by hand speak for what neither has seen;
+what the caller said stands above all.
 """
 
 import fnmatch
@@ -16,7 +17,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from heapq import nlargest
 from pathlib import Path
@@ -25,6 +26,7 @@ from typing import Final, Literal
 from goent.billing.token_estimate import estimate_tokens
 from goent.domain.task_profile import (
     COMPLEXITIES,
+    TASK_TYPES,
     Classification,
     Complexity,
     TaskContext,
@@ -34,10 +36,9 @@ from goent.domain.task_profile import (
 )
 from goent.domain.types import Value
 from goent.routing.task_features import (
-    BELOW,
     LEARNED,
     READ,
-    UNLEARNED,
+    Columns,
     FeatureGroup,
     Sign,
     Weights,
@@ -45,7 +46,7 @@ from goent.routing.task_features import (
     prefix,
     signs,
 )
-from goent.routing.task_grammar import CHAT, NOTED, REQUEST, TaskReading, read_plainly
+from goent.routing.task_grammar import LIKELY, NOTED, REQUEST, TaskReading, read_plainly
 
 LIMIT_S: Final = 0.25
 MOST_COUNTED: Final = 5_000
@@ -263,7 +264,7 @@ _LARGE: Final = re.compile(
     r"|plug-?ins?|integrat\w+|auth\w*|o-?auth\d?|sso|databases?|migrat\w+|apis?|endpoints?|support|game"
     r"|editor|cli|library|sdk|architecture|redesign\w*|rewrite|overhaul|rebuild|everywhere|all|every|each"
     r"|entire|whole|across|throughout|modules?|packages?|compiler|parsers?|scheduler|search|workflow|ci"
-    r"|payments?|notifications?|permissions?|accounts?|back-?end|front-?end|feature|platform|codebase"
+    r"|payments?|notifications?|permissions?|accounts?|back-?end|front-?end|feature(?! flags?\b)|platform|codebase"
     r"|real[- ]?time|offline|encrypt\w*|upload\w*|export\w*|import\w* (?:from|of)|sync\w*|port)\b",
     re.IGNORECASE,
 )
@@ -360,7 +361,7 @@ def task_extent(
     asked: TaskReading | None,
     measured: LearnedSums,
 ) -> TaskExtent:
-    answers = kind in UNLEARNED
+    answers = kind not in LEARNED
     steps, why = _steps(task.text, context, answers=answers)
     known = known_files(task, context)
     if answers:
@@ -371,6 +372,8 @@ def task_extent(
         guess = round(math.exp(min(measured.files, 9.0)))
         if rank > SIMPLE and steps <= 0 and _is_little(asked, task.text):
             rank, size, guess = SIMPLE, min(size, math.expm1(measured.cuts[SIMPLE])), 1
+        elif rank > MEDIUM and steps <= 0 and _is_bounded(kind, asked, task.text):
+            rank = MEDIUM
     rank = min(max(rank, 0), len(COMPLEXITIES) - 1)
     told = known > 1 or (known == 1 and rank <= MEDIUM)
     return TaskExtent(
@@ -391,7 +394,7 @@ def known_files(task: TaskText, context: TaskContext) -> int:
 def _of_answer(kind: TaskType, asked: TaskReading | None, text: str) -> int:
     """How hard it is to say something about it: of the world in a few words, or of the project."""
     read = text[:READ]
-    if asked and asked.rank == CHAT:
+    if asked and asked.is_chat:
         return 0
     if kind == "analyze" and _few_words(read) and not _AROUND.search(read):
         return 0
@@ -399,11 +402,20 @@ def _of_answer(kind: TaskType, asked: TaskReading | None, text: str) -> int:
 
 
 def _is_little(asked: TaskReading | None, text: str) -> bool:
-    if asked is None or asked.rank != REQUEST or asked.manner == NOTED:
+    if asked is None or asked.kind != REQUEST or asked.manner == NOTED:
         return False
     if asked.verb in _UNDERTAKINGS and not _PIECE.search(text):
         return False
     return _few_words(text) and not _LARGE.search(text) and not _HARD.search(text)
+
+
+def _is_bounded(kind: TaskType, asked: TaskReading | None, text: str) -> bool:
+    """Whether a few words to somebody name nothing that would be more than medium."""
+    if asked is None or asked.manner == NOTED or not _few_words(text):
+        return False
+    if kind in ("documentation", "format"):
+        return True
+    return not _LARGE.search(text) and not _HARD.search(text)
 
 
 def _few_words(text: str) -> bool:
@@ -441,6 +453,21 @@ SIZE: Final = len(LEARNED)
 FILES: Final = SIZE + 1
 TOLD: Final = 5  # features that are told for the type, and for the size
 SAMPLE: Final = 100_000  # characters of a prompt whose tokens are estimated; the rest in proportion
+PLAINLY: Final = (0.25, 4.0, 14.0)  # what plain words count, by how they are worded
+BELOW: Final = (2.0, 1.0, 0.0)  # so far below the others begin types that describe no change
+DOUBT: Final = (1.0, 1.4, 4.0)  # by which sums are divided before they are a likelihood
+CLEARLY: Final = 0.8  # so far a type leads
+READABLE: Final = ("w:", "b:", "f:", "f2:", "l:", "m:", "o:", "vo:", "n:", "h:")
+_NAMES: Final[dict[TaskType, str]] = {
+    "implement": "worded like a wish for something new",
+    "fix": "worded like something to fix",
+    "refactor": "worded like a refactoring",
+    "documentation": "worded like a wish for a document",
+    "test": "worded like a wish for tests",
+    "format": "worded like a wish for formatting",
+    "analyze": "worded like a question",
+    "review": "worded like a wish for a review",
+}
 
 
 def classify(
@@ -450,10 +477,13 @@ def classify(
     context = context or TaskContext()
     begun, text = prefix(task.text)
     found = parts(text)
-    sums = _sums(found, weights)
+    sums = weights.described.sums(found)
     asked = read_plainly(text)
-    spoken = ([begun] if begun else []) + signs(task.text, asked)
-    kind, confidence = _type(task, sums, spoken)
+    spoken = ([begun] if begun else []) + signs(task.text)
+    plain = _plain(asked, found[1])
+    worded = weights.plain.sums(plain)
+    scores = _scores(sums, asked, worded)
+    kind, confidence = _type(task, scores, spoken, DOUBT[asked.manner] if asked else 1.0)
     measured = LearnedSums(lines=sums[SIZE], files=sums[FILES], cuts=weights.cuts)
     much = task_extent(task, context, kind, asked, measured)
     return Classification(
@@ -467,32 +497,49 @@ def classify(
         features=(
             *_declared(task),
             *(_of_sign(sign) for sign in spoken if sign.type == kind),
-            *_learned(kind, found[0], weights),
+            *_worded(kind, asked, worded),
+            *_learned(kind, asked, plain, found[0], weights),
             *much.why,
         ),
     )
 
 
-def _sums(found: Sequence[FeatureGroup], weights: Weights) -> list[float]:
-    """Of each column. The values of a part are one, so only integers are added up one by one."""
-    sums = list(weights.bias)
-    for part in found:
-        rows = weights.rows(part.names).values()
-        for column, total in enumerate(map(sum, zip(*rows, strict=True))):
-            sums[column] += part.value * weights.steps[column] * total
-    return sums
+def _plain(asked: TaskReading | None, pieces: FeatureGroup) -> tuple[FeatureGroup, ...]:
+    if asked is None:
+        return ()
+    return (FeatureGroup(1 / math.sqrt(len(asked.features)), asked.features), pieces)
 
 
-def _type(task: TaskText, sums: Sequence[float], spoken: Sequence[Sign]) -> tuple[TaskType, float]:
+def _scores(
+    described: Sequence[float], asked: TaskReading | None, plain: Sequence[float]
+) -> dict[TaskType, float]:
+    manner = NOTED if asked is None else asked.manner
+    if manner == NOTED and _is_answer(plain):
+        manner = LIKELY
+    scores = dict.fromkeys(TASK_TYPES, -BELOW[manner])
+    scores |= zip(LEARNED, described, strict=False)
+    if asked:
+        for kind, score in zip(TASK_TYPES, plain, strict=True):
+            scores[kind] += PLAINLY[manner] * score
+    return scores
+
+
+def _is_answer(plain: Sequence[float]) -> bool:
+    """Whether it clearly asks for what no change is described as."""
+    first, second = nlargest(2, plain)
+    return first - second > CLEARLY and TASK_TYPES[plain.index(first)] not in LEARNED
+
+
+def _type(
+    task: TaskText, scores: dict[TaskType, float], spoken: Sequence[Sign], doubt: float
+) -> tuple[TaskType, float]:
     """The likeliest one, and its share among all of them."""
     if task.type:
         return task.type, 1.0
-    scores: dict[TaskType, float] = dict(zip(LEARNED, sums, strict=False))
-    scores |= dict.fromkeys(UNLEARNED, -BELOW)  # only a sign brings them up
     for sign in spoken:
         scores[sign.type] += sign.weight
     best = max(scores, key=lambda kind: scores[kind])
-    return best, 1 / sum(math.exp(score - scores[best]) for score in scores.values())
+    return best, 1 / sum(math.exp((score - scores[best]) / doubt) for score in scores.values())
 
 
 def _tokens(text: str) -> int:
@@ -510,19 +557,39 @@ def _of_sign(sign: Sign) -> TaskFeature:
     return TaskFeature(name=sign.name, of="type", weight=sign.weight)
 
 
-def _learned(kind: TaskType, words: FeatureGroup, weights: Weights) -> Iterator[TaskFeature]:
+def _worded(
+    kind: TaskType, asked: TaskReading | None, sums: Sequence[float]
+) -> tuple[TaskFeature, ...]:
+    """What the plain words say altogether, if they speak for the type."""
+    score = sums[TASK_TYPES.index(kind)]
+    if asked is None or score <= 0:
+        return ()
+    weight = round(PLAINLY[asked.manner] * score, 3)
+    return (TaskFeature(name=_NAMES[kind], of="type", weight=weight),) if weight else ()
+
+
+def _learned(
+    kind: TaskType,
+    asked: TaskReading | None,
+    plain: Sequence[FeatureGroup],
+    words: FeatureGroup,
+    weights: Weights,
+) -> Iterator[TaskFeature]:
     """The strongest for or against the type, then the size; pieces of words tell nobody much."""
-    rows = weights.rows(words.names)
-    if kind in LEARNED:
-        column = LEARNED.index(kind)
-        yield from _strongest("type", column, rows, words.value * weights.steps[column])
-    yield from _strongest("size", SIZE, rows, words.value * weights.steps[SIZE])
+    if asked and plain:
+        column = TASK_TYPES.index(kind)
+        yield from _strongest("type", weights.plain, column, plain[0], PLAINLY[asked.manner])
+    elif kind in LEARNED:
+        yield from _strongest("type", weights.described, LEARNED.index(kind), words, 1.0)
+    yield from _strongest("size", weights.described, SIZE, words, 1.0)
 
 
 def _strongest(
-    of: Literal["type", "size"], column: int, rows: Mapping[str, Sequence[int]], worth: float
+    of: Literal["type", "size"], columns: Columns, column: int, part: FeatureGroup, worth: float
 ) -> list[TaskFeature]:
+    rows = columns.rows(name for name in part.names if name.startswith(READABLE))
     best = nlargest(TOLD, rows, key=lambda name: abs(rows[name][column]))
+    worth *= part.value * columns.steps[column]
     return [
         TaskFeature(name=_words(name), of=of, weight=round(rows[name][column] * worth, 3))
         for name in best
@@ -534,8 +601,14 @@ def _words(feature: str) -> str:
     """`w:fix` as a person would say it."""
     kind, _, what = feature.partition(":")
     match kind:
-        case "f" | "f2":
+        case "f" | "f2" | "f3":
             return f"begins with {what!r}"
+        case "b":
+            return f"the words {what!r}"
+        case "o":
+            return f"is about {what!r}"
+        case "vo":
+            return f"asks to {what!r}"
         case "l":
             return f"ends with {what!r}"
         case "m":

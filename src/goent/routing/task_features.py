@@ -6,8 +6,7 @@ the beginning is read: people say what they want first, and the time a task take
 It holds no words: a feature is found by the checksum of its name. How it was made is in
 `scripts/train_classifier.py`.
 
-The learned weights have seen descriptions of changes. They have not seen requests, questions, stack
-traces, or a type that the author wrote in front.
+The learned weights have not seen stack traces, or a type that the author wrote in front.
 """
 
 import re
@@ -25,7 +24,6 @@ import msgspec
 
 from goent.domain.task_profile import TaskType
 from goent.domain.types import Value
-from goent.routing.task_grammar import COMPLAINT, NOTED, TaskReading
 
 HEAD: Final = 400  # characters of a task that are read
 LONGEST: Final = 24  # characters of a word; what is longer is no word
@@ -105,7 +103,7 @@ def _parted(text: str) -> tuple[str, str]:
 
 def _whole(words: list[str], plain: list[str]) -> Iterator[str]:
     yield from (f"w:{word[:LONGEST]}" for word in words)
-    yield from (f"m:{_stem(word)}" for word in plain)
+    yield from (f"m:{stem(word)}" for word in plain)
     yield f"n:{min(len(plain) // 2, 8)}"
     if plain:
         yield f"f:{plain[0]}"
@@ -113,7 +111,7 @@ def _whole(words: list[str], plain: list[str]) -> Iterator[str]:
         yield f"l:{plain[-1]}"
 
 
-def _stem(word: str) -> str:
+def stem(word: str) -> str:
     for ending in ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= LEAST_STEM:
             return word[: -len(ending)]
@@ -136,37 +134,43 @@ LEARNED: Final[tuple[TaskType, ...]] = (
     "test",
     "format",
 )
-COLUMNS: Final = len(LEARNED) + 2  # and log(1 + lines), and log(files)
+"""The types that descriptions of changes have."""
+COLUMNS: Final = (
+    8  # of descriptions: the types, log(1 + lines), log(files); of plain words: all types
+)
 FILE: Final = "task_weights.msgpack"
 _row: Final = Packing(f"{COLUMNS}b").unpack_from
 
 
-class WeightsFile(Value, frozen=True, kw_only=True):
-    """The file. Column by column: a bias, and what a step of the weights is worth.
-
-    `cuts` are the values of log(1 + lines) where the next complexity begins.
-    """
+class Table(Value, frozen=True, kw_only=True):
+    """A row for each feature. Column by column: a bias, and what a step of the weights is worth."""
 
     keys: bytes
     values: bytes
     bias: tuple[float, ...]
     steps: tuple[float, ...]
+
+
+class WeightsFile(Value, frozen=True, kw_only=True):
+    """The file. `cuts` are the values of log(1 + lines) where the next complexity begins."""
+
+    described: Table
+    plain: Table
     cuts: tuple[float, ...]
 
 
-class Weights:
-    """A model, ready to be asked."""
+class Columns:
+    """A table, ready to be asked."""
 
-    def __init__(self, model: WeightsFile) -> None:
+    def __init__(self, table: Table) -> None:
         keys = array("I")
-        keys.frombytes(model.keys)
+        keys.frombytes(table.keys)
         if sys.byteorder == "big":
             keys.byteswap()
         self._begins = {key: row * COLUMNS for row, key in enumerate(keys)}
-        self._values = model.values
-        self.bias: Sequence[float] = model.bias
-        self.steps: Sequence[float] = model.steps
-        self.cuts: Sequence[float] = model.cuts
+        self._values = table.values
+        self._bias = table.bias
+        self.steps: Sequence[float] = table.steps
 
     def rows(self, features: Iterable[str]) -> dict[str, Sequence[int]]:
         """In steps of each column; a feature of which nothing was learned is left out."""
@@ -174,12 +178,30 @@ class Weights:
             self._begins,
             self._values,
             zlib.crc32,
-        )  # asked some 150 times a task
+        )  # asked some 400 times a task
         return {
             name: _row(values, begins[key])
             for name in features
             if (key := crc32(name.encode("utf-8", "replace"))) in begins
         }
+
+    def sums(self, found: Iterable[FeatureGroup]) -> list[float]:
+        """Of each column. The values of a part are one, so only integers are added up one by one."""
+        sums = list(self._bias)
+        for part in found:
+            rows = self.rows(part.names).values()
+            for column, total in enumerate(map(sum, zip(*rows, strict=True))):
+                sums[column] += part.value * self.steps[column] * total
+        return sums
+
+
+class Weights:
+    """A model, ready to be asked: of descriptions of changes, and of plainly worded tasks."""
+
+    def __init__(self, model: WeightsFile) -> None:
+        self.described = Columns(model.described)
+        self.plain = Columns(model.plain)
+        self.cuts: Sequence[float] = model.cuts
 
 
 def key_of(feature: str) -> int:
@@ -194,15 +216,9 @@ def load_weights() -> Weights:
 
 PREFIXED: Final = 100  # characters in which a type may stand in front
 READ: Final = 20_000  # characters in which signs are looked for
-SURE: Final = 20.0
-CLEAR: Final = 4.0
+SURE: Final = 100.0
+CLEAR: Final = 10.0
 LIKELY: Final = 2.5
-BELOW: Final = 4.0  # the types that nothing was learned of begin so far below the others
-UNLEARNED: Final[frozenset[TaskType]] = frozenset({"analyze", "review"})
-WIDE: Final[frozenset[TaskType]] = frozenset({"implement", "refactor"})  # their verbs mean much
-_NARROW: Final = (2.5, CLEAR, 8.0)  # as worded: like a change, likely to somebody, to somebody
-_WIDE: Final = (0.25, 1.5, 8.0)
-_COMPLAINT: Final = (1.5, 3.0, 3.0)
 PREFIXES: Final[dict[str, TaskType]] = {
     "feat": "implement",
     "feature": "implement",
@@ -239,7 +255,7 @@ class Sign(Value, frozen=True, kw_only=True):
 
 
 _UNTOUCHED: Final = (
-    r"\b(?:do not|don't|without) (?:chang|edit|modify|touch)\w{0,4} (?:any|the code|code|files)"
+    r"\b(?:do not|don't|without) (?:chang|edit|modify|touch)\w{0,4} (?:anything|any (?:files?|code)|the code|code|files)\b"
     r"|\bno (?:code )?changes\b"
 )
 _TRACE: Final = (
@@ -247,7 +263,7 @@ _TRACE: Final = (
     r"|^\w{0,40}(?:Error|Exception): |segmentation fault"
 )
 _ANYWHERE: Final = (
-    (Sign(name="nothing is to be changed", type="analyze", weight=LIKELY), _UNTOUCHED),
+    (Sign(name="nothing is to be changed", type="analyze", weight=CLEAR), _UNTOUCHED),
     (Sign(name="stack trace", type="fix", weight=LIKELY), _TRACE),
 )
 _searches: Final = tuple(
@@ -264,17 +280,7 @@ def prefix(text: str) -> tuple[Sign | None, str]:
     return Sign(name=f"begins with {found[1]!r}", type=kind, weight=SURE), text[found.end() :]
 
 
-def signs(text: str, asked: TaskReading | None) -> list[Sign]:
-    """What `asked` says, and what is found anywhere."""
+def signs(text: str) -> list[Sign]:
+    """What is found anywhere."""
     read = text[:READ]
-    found = [sign for sign, search in _searches if search(read)]
-    return [_of_reading(asked), *found] if asked else found
-
-
-def _of_reading(asked: TaskReading) -> Sign:
-    """Changes are described in the words of requests: there the learned weights know better."""
-    by_manner = _COMPLAINT if asked.rank == COMPLAINT else _WIDE if asked.type in WIDE else _NARROW
-    weight = by_manner[asked.manner]
-    if asked.type in UNLEARNED and asked.manner != NOTED:
-        weight += BELOW
-    return Sign(name=asked.name, type=asked.type, weight=weight)
+    return [sign for sign, search in _searches if search(read)]

@@ -1,39 +1,24 @@
 """Reads a task as people phrase it: a request, a question, a complaint or a wish.
 
-The learned weights come from descriptions of changes, and nobody describes a change by asking for it.
+Everything found here is a feature whose weight is learned from plainly worded tasks. The other weights
+come from descriptions of changes, and nobody describes a change by asking for it.
 """
 
 import re
-from typing import Final
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
 
-from msgspec.structs import replace
-
-from goent.domain.task_profile import TaskType
 from goent.domain.types import Value
-from goent.routing.task_vocabulary import (
-    CODE,
-    DATA,
-    DOCUMENTS,
-    FORMATTERS,
-    IN_DOCUMENTS,
-    LOOSE,
-    NOUNS,
-    ON_SCREEN,
-    PHRASES,
-    REVIEWED,
-    SLIPS,
-    STYLE,
-    TESTS,
-    TROUBLE,
-    TYPES,
-    VERBS,
-    WORDING,
-)
+from goent.routing.task_features import stem
+from goent.routing.task_vocabulary import CLASSES, TAGS, TOLD, VERBS
 
-HEAD: Final = 600  # characters that are read
-SENTENCES: Final = 6
+HEAD: Final = 400  # characters that are read
+SENTENCES: Final = 4
 TERSE: Final = 4  # words; a change is described with more
-A_LINE: Final = 200  # characters; what is longer and ends in a question asks for more than that
+LONGEST: Final = 24  # characters of a word; what is longer is no word
+OPENING: Final = 4  # words whose kinds together begin a sentence
+MOST_WORDS: Final = 8  # counted before a clause ends
 
 _END: Final = re.compile(
     r"(?<=[.!?])\s+|\n+|;\s+|\s-\s"
@@ -56,263 +41,130 @@ _OPENER: Final = re.compile(
     r"|(?:i was|i am|i'm) (?:wondering|hoping) (?:if )?you (?:could|can|would)|do you think you could"
     r"|would it be possible to|is it possible for you to|it is time to|it's time to|time to|need to"
     r"|be able to|remember to|don't forget to|be sure to|feel free to|i think (?:we should|you should)"
-    r"|your task|for (?:me|us))(?:\b|(?<=[,!.]))[\s,:.!]{1,3}",
+    r"|any chance (?:you|we) (?:could|can)|fancy|your task|for (?:me|us))(?:\b|(?<=[,!.]))[\s,:.!]{1,3}",
     re.IGNORECASE,
 )
 _SCOPED: Final = re.compile(
     r"(?:\[[^\]]{1,40}\]|\([^()]{1,40}\)|[\w./-]+\.\w{1,5}:)\s*"
     r"|(?:in|on|for|at|within|inside|under|from|when|whenever|if|after|before|once|while|to|as)\s"
-    r"[^,.!?]{1,80},\s+(?:then\s+)?",
+    r"(?:[^,.!?]|\.(?=\w)){1,80},\s+(?:then\s+)?",
     re.IGNORECASE,
 )
-_WORD: Final = re.compile(r"[A-Za-z][A-Za-z'-]*")
-_BOUND: Final = re.compile(  # where what the verb is about ends
-    r"\s(?:for|to|in|of|on|at|from|with|by|into|onto|so|that|which|where|when|whenever|if|and|then"
-    r"|because|using|via|through|between|under|over|before|after|as|without|instead|against|about"
-    r"|while|per|until|unless|but|or|behind|during|across|throughout|inside|within|we|you|i|yet|still|already|everywhere|explaining"
-    r"|describing|showing|covering|saying|listing|containing|checking|called|named)\b"
-    r"|[,;:!?()]|\.(?:\s|$)",
-    re.IGNORECASE,
-)
-_DETERMINER: Final = re.compile(
-    r"(?:the|an?|this|that|these|those|my|our|your|its|their|all|every|each|any|some|it|them|me|us)\b",
-    re.IGNORECASE,
-)
+_WORD: Final = re.compile(r"[A-Za-z](?:[\w'/-]|\.(?=\w))*|\d[\w.,%]*\b|[^\w\s]")
+_DOCUMENT: Final = re.compile(r"\.(?:mdx?|rst|adoc|txt)\Z")
+_NAME: Final = re.compile(r"[\w/-]+\.[a-z]\w{0,5}\Z|[^.]*/.*\.|.*(?:[a-z][A-Z]|\w_\w)")
 _ARTICLE: Final = re.compile(r"\b(?:the|an?|this|these|my|our|your|it|them|me|us)\b", re.IGNORECASE)
-_NO_OBJECT: Final = re.compile(
-    r"(?:the|an?|this|that|these|those|my|our|your|its|their|all|every|each|any|some|it|them|me|us|for"
-    r"|to|with|in|if|whether|how|why|what|where|which|on|by|of|as|against|and|into|from|only|more|two"
-    r"|three|new|unit|\d+)\b",
-    re.IGNORECASE,
-)
-# A noun that could be a verb, with what happens to it: `Test button is hidden`.
-_PREDICATE: Final = re.compile(
-    r"[^,;:]{0,60}?\b(?:is|are|was|were|isn't|aren't|wasn't|does|doesn't|do not|don't|didn't|fails?|failed"
-    r"|crash(?:es|ed)|can't|cannot|won't|has|have|shows|breaks|hangs|never|returns|throws|takes|gets"
-    r"|keeps|should|stopped|looks)\b",
-    re.IGNORECASE,
-)
-_SUBORDINATE: Final = re.compile(
-    r"\b(?:that|which|who|when|if|so|where|because|why|how|what|whether|until|unless)\b",
-    re.IGNORECASE,
-)
-_LATER: Final = re.compile(
-    r"(?:\band|\bthen|,)\s+(?:(?:then|please|also)\s+)?(?P<clause>(?:fix|correct|repair|resolve|patch"
-    r"|implement|add|update|refactor|remove|replace|rename|change|rewrite|clean|make|delete)\b.*)",
-    re.IGNORECASE | re.DOTALL,
-)
-_QUESTION: Final = re.compile(
-    r"(?:why|what|what's|whats|where|where's|which|who|who's|whose|how|how's|is|are|am|does|do|did|was"
-    r"|were|has|have|had|should|shouldn't|isn't|aren't|doesn't|can|could|may|will|would|any|anything"
-    r"|got|when)\b",
-    re.IGNORECASE,
-)
-_ASKS_ANYWAY: Final = re.compile(  # a question that has lost its mark
-    r"(?:why|what|what's|whats|where|where's|who|who's|how|which)\b"
-    r"|(?:is|are|was|were|does|did|has)\s+(?:the|an?|this|that|these|those|there|we|you|it|our|my|any|i)\b"
-    r"|(?:do|can|should|have)\s+(?:we|you|they|i|these|those|users)\b"
-    r"|(?:(?:i'm|i am) (?:curious|wondering|not sure|unsure|confused)|i (?:wonder|don't|do not|can't|cannot)"
-    r"(?: really| quite)?(?: understand| get| know| see| remember)?|no idea|any idea|curious)(?: about)?"
-    r"\s+(?:how|why|what|where|which|when|if|whether|who)\b",
-    re.IGNORECASE,
-)
-_JUDGEMENT: Final = re.compile(
-    r"\bwhat do you think (?:of|about)\b|\b(?:any|your|some) (?:feedback|comments|thoughts|remarks"
-    r"|suggestions|concerns|opinion)\b|\banything (?:wrong|off|suspicious|missing|to improve)\b"
-    r"|\bsomething wrong with\b|\b(?:ready|safe|ok|okay|good|fine) (?:enough )?to (?:merge|ship|go|land)\b"
-    r"|\A(?:is|are|does|do) (?:this|these|my|our|the) (?:[\w-]+ ){0,2}(?:code|function|implementation|patch"
-    r"|diff|pr|changes?|regex|query|class|approach|solution|method|script|commits?|design|schema|migration)"
-    r"\b.{0,60}\b(?:correct|right|ok|okay|good|safe|secure|idiomatic|clean|sound|fine|make sense)\b"
-    r"|\b(?:what|how) (?:could|can|should|would) (?:this|i|we|you|it|be)\b.{0,40}\b(?:improved?|better)\b"
-    r"|\bcan (?:i|we) (?:merge|ship|land)\b|\bapprove\b|\b(?:opinion|thoughts|feedback|comments) on\b|\blgtm\b|\b(?:any|some) (?:\w+ )?(?:bugs?|issues|problems"
-    r"|vulnerabilities|mistakes|flaws|holes|red flags) (?:in|with)\b|\bsee any (?:\w+ )?(?:bugs?|issues"
-    r"|problems|mistakes)\b|\b(?:does|do|is|are) (?:this|these|that|my|the) (?:\w+ ){0,2}(?:patch|diff|pr"
-    r"|pull request|changes?|code|commits?|implementation|function|approach|solution)s? (?:look|make sense"
-    r"|ok|okay|correct|right|good|safe|secure|sound|fine|clean|idiomatic|well|follow)\w*",
-    re.IGNORECASE,
-)
+_NOTED: Final = re.compile(r"\s\([\w./, -]{1,40}\)\s*\Z")
 _CHAT: Final = re.compile(
     r"\W*(?:hi|hello|hey|hiya|howdy|yo|thanks?|thank you|thx|cheers|good (?:morning|afternoon|evening|night"
     r"|day|job|work)|bye|goodbye|see you|welcome|ping|pong|test|testing|are you (?:there|ready)|nice"
-    r"|great|cool|ok|okay|yes|no|sorry|never mind|how are you|what's up|sup|greetings|well done)"
-    r"(?:\W+(?:there|all|thanks?|thank|great|nice|job|one|good|day|morning|evening|week|you|very|so|much|a|lot|again|everyone|world|team|friend|for|your|the|help|and"
-    r"|to|claude|folks|today|doing|how|are|it|going|works?))*\W*",
+    r"|great|cool|ok|okay|yes|no|sorry|never mind|how are you|what's up|sup|greetings|well done|perfect)"
+    r"(?:\W+(?:there|all|thanks?|thank|great|nice|job|one|good|day|morning|evening|week|you|very|so|much|a|lot|again"
+    r"|everyone|world|team|friend|for|your|the|help|and|to|folks|man|today|doing|how|are|it|that's|going|works?"
+    r"|please|meet|now))*\W*",
     re.IGNORECASE,
 )
 _SUM: Final = re.compile(r"[\s\d.,+*/^%()=x?!-]*\d[\s\d.,+*/^%()=x?!-]*")
-_SYMPTOM: Final = re.compile(
-    r"\b(?:crash\w*|fails?|failed|failing|failure|broken|breaks?|broke|bugs?|buggy|hangs?|hanging|hung|wrong"
-    r"|wrongly|errors?|exceptions?|leaks?|leaking|freez\w+|froze|flickers?|flaky|stuck|deadlocks?|stale"
-    r"|corrupt\w*|missing|lost|loses?|losing|regress\w+|incorrect\w*|invalid|unexpected\w*|overflow\w*"
-    r"|timeouts?|times? out|timing out|not working|no longer|stopped|doesn't|don't|does not|do not|didn't"
-    r"|did not|isn't|aren't|is not|are not|wasn't|can't|cannot|can not|won't|will not|never|nothing happens"
-    r"|does nothing|off by|twice|undefined|null|nan|segfault\w*|panics?|throws?|5\d\d|40[0-9]|race"
-    r"|ignores?|ignored|duplicates?|garbled|truncated|infinite|gets? logged out|too (?:slow|late|early"
-    r"|small|large|many|often)|instead of|although|even though|unresponsive|misaligned|overlaps?"
-    r"|vulnerab\w+|disappear\w*|vanish\w*|double\b|blank\b|rejects?|drops?|warns?|complains?|cut off"
-    r"|mismatch\w*|inconsistent\w*|without|even if|even when|despite|dies|died|too much|slowly|empties|bad|unable|trouble|problem|issue|slow|sluggish)\b"
-    r"|\w(?:Error|Exception)\b",
-    re.IGNORECASE,
-)
-_WISH: Final = re.compile(
-    r"(?:i|we|users?|customers?|people|everyone)(?:'d| would)? ?(?:really )?(?:want|like|love)s?\s+(?=\S)"
-    r"|(?:[\w' -]{1,30}? )?(?:needs?|lacks?|requires?|deserves?|misses|could use)\s+(?=\S)"
-    r"|(?:there (?:should|must|ought to) be|there (?:is|are) (?:no|not any)|there's no"
-    r"|(?:we|it|they|(?:the|this) \w+) ha(?:s|ve) no"
-    r"|(?:it would|it'd|would) be (?:\w+ )?(?:nice|great|good|cool|helpful|lovely) to (?:have|get)"
-    r"|(?:new )?feature(?: request)?:?|missing:?|wanted:?|wish:?)\s+",
-    re.IGNORECASE,
-)
-_OUGHT: Final = re.compile(r"\b(?:should|must|has to|have to|needs to|ought to)\b", re.IGNORECASE)
-_UNTIDY: Final = re.compile(
-    r"\b(?:hard to (?:read|follow|understand|maintain)|unreadable|too (?:long|big|complex|complicated)|messy"
-    r"|convoluted|duplicated|spaghetti|copy[- ]pasted|does too much|a mess|refactor\w*|clean(?:ing|-?up))\b",
-    re.IGNORECASE,
-)
-_FIGURES: Final = re.compile(r"\d|\bpercent\b")
-_MATHS: Final = re.compile(r"\d\s*[-+*/^x%=]\s*\d|\bequation\b|\bx\b.*=", re.IGNORECASE)
-_BEHAVIOUR: Final = re.compile(
-    r"\b(?:when|whenever|while|before|after|each|every|in the|on the|to the|per|instead|if)\b",
-    re.IGNORECASE,
-)
-_QUANTITY: Final = re.compile(
-    r"\A(?:me |us )?(?:an? (?:\w+ )?(?:couple|few|set|bunch|number|suite|lot|handful|pair|series|list)(?: of)?|lots of"
-    r"|some|several|more|many|a few|plenty of|all(?: of)?|each|every|one of)\s+",
-    re.IGNORECASE,
-)
-_HAVING: Final = re.compile(
-    r"(?:that )?(?:we|there|it|(?:the|all) \w+) (?:have|has|are|is)\s+", re.IGNORECASE
-)
-_AUTOMATIC: Final = re.compile(
-    r"\b(?:when|whenever|automatically|every (?:day|night|week|hour|time)|after \d+|older than|on (?:save|startup"
-    r"|login|logout|exit|click|submit))\b",
-    re.IGNORECASE,
-)
-_BY_TEST: Final = re.compile(r"\b(?:with|by|in) (?:an? |some )?(?:\w+ )?tests?\b", re.IGNORECASE)
-_TELLING: Final = re.compile(
-    r"\b(?:explain|summari[sz]e|describe|(?:tell|show) (?:me|us) (?:what|how|why|where|which|who|when|if"
-    r"|whether))\b",
-    re.IGNORECASE,
-)
-_REPEATED: Final = re.compile(
-    r"\b(?:repeated|duplicate[ds]?|duplication|copy[- ]pasted)\b", re.IGNORECASE
-)
-_PRONOUN: Final = re.compile(
-    r"\s*(?:some|it|them|one|that|this|those|these)?\s*(?:up|out|please|now|for me|for us)?\W*",
-    re.IGNORECASE,
-)
-_NAMES: Final[dict[TaskType, str]] = {
-    "implement": "asks for something new",
-    "fix": "asks to fix",
-    "refactor": "asks to refactor",
-    "documentation": "asks for a document",
-    "test": "asks for tests",
-    "format": "asks to format",
-    "analyze": "asks for an answer",
-    "review": "asks for a review",
-}
-_NOTED: Final = re.compile(r"\s\([\w./, -]{1,40}\)\s*\Z")
-_RATHER: Final = re.compile(r"\b(?:but|yet|instead|whereas|not)\b", re.IGNORECASE)
-_ADDITION: Final = re.compile(r"-?\d[\d.,]* (?:and|to|plus|with|from) -?\d[\d.,]*\W*")
-_NEW: Final = frozenset(
-    [
-        "build",
-        "create",
-        "generate",
-        "give",
-        "implement",
-        "make",
-        "scaffold",
-        "introduce",
-        "prepare",
-        "port",
-    ]
-)
-_WORDS_ALONE: Final[frozenset[TaskType]] = frozenset({"analyze", "review"})
-_DOABLE: Final = frozenset(
-    [
-        "compare",
-        "calculate",
-        "compute",
-        "count",
-        "define",
-        "estimate",
-        "measure",
-        "plan",
-        "read",
-        "report",
-        "run",
-        "scan",
-        "search",
-        "show",
-        "teach",
-        "trace",
-        "translate",
-        "verify",
-        "audit",
-        "list",
-    ]
-)
-_WRITABLE: Final = frozenset(
-    ["define", "describe", "explain", "illustrate", "list", "outline", "see", "show"]
-)
-_QUALITY: Final = re.compile(
-    r"\b(?:patterns?|principles?|readability|structure|naming|names|quality|maintainability|performance|speed|efficiency"
-    r"|type safety|modularity|architecture|code)\b",
-    re.IGNORECASE,
-)
-_ACCOUNT: Final = re.compile(r"\b(?:summary|overview|analysis|comparison|report)\b", re.IGNORECASE)
-_FLAWS: Final = re.compile(
-    r"\b(?:bugs|problems|issues|mistakes|vulnerabilit\w+|flaws|leaks|smells|holes|weaknesses|errors"
-    r"|security|race conditions|injections?|anti-?patterns|edge cases)\b|\bwhat you think\b|\blooks? (?:off|odd|wrong|good|ok|right)\b|\bfeedback\b",
-    re.IGNORECASE,
-)
-_SURFACES: Final = re.compile(
-    r"\b(?:ui|app|page|site|interface|labels?|strings|screen|menu)\b", re.IGNORECASE
-)
+_CLAUSE_ENDS: Final = frozenset("SC.?!,;:(")
+_OBJECT_ENDS: Final = frozenset("PSC.?!,;:()")
+
+LOOKING: Final = frozenset({"look", "analyze", "review"})
+CHANGING: Final = frozenset({"fix", "refactor", "test", "make", "format"})  # kinds of verbs
+
+NOTED, LIKELY, SAID = range(3)  # how it is worded: as above a change, or to somebody
+STATEMENT, QUESTION, REQUEST = range(3)
 
 
 class TaskReading(Value, frozen=True, kw_only=True):
-    """What a sentence asks for. `rank`: a change that is asked for says more than a complaint."""
+    """What a task's first sentences ask for, and the features that tell its type."""
 
-    type: TaskType
-    name: str
-    rank: int
+    verb: str  # empty if it begins with none
+    kind: int
     manner: int
-    verb: str = ""
-    bare: bool = False  # `fix it`: what it is about stands elsewhere
+    is_chat: bool
+    features: tuple[str, ...]
 
 
-NOTED, LIKELY, SAID = range(3)  # how it is worded: as above a change, or to somebody
-CHAT, COMPLAINT, QUESTION, REQUEST = range(4)
+class _Word(NamedTuple):
+    text: str
+    stem: str
+    tag: str
+    classes: Sequence[str]
+
+
+class _Sentence(NamedTuple):
+    """`words` begin with what it asks for: politeness, greetings and where or when are taken off."""
+
+    said: str
+    before: Sequence[_Word]
+    words: Sequence[_Word]
+    verb: str
+    is_opened: bool
+    is_scoped: bool
+
+    @property
+    def asks(self) -> bool:
+        return self.said.endswith("?")
+
+    @property
+    def kind(self) -> int:
+        if self.verb and (self.is_opened or not self.asks):
+            return REQUEST
+        return QUESTION if self.asks else STATEMENT
 
 
 def read_plainly(text: str) -> TaskReading | None:
-    """What its first sentences ask for; None where nothing in them is known."""
-    found = [each for sentence in _sentences(text) if (each := _sentence(sentence))]
-    best = max(found, key=lambda each: each.rank, default=None)  # of equals the first
-    if best is None or not best.bare:
-        return best
-    complaint = next((each for each in found if each.rank == COMPLAINT), None)
-    if complaint is None or (best.type == "refactor" and complaint.type == "fix"):
-        return best
-    return replace(complaint, rank=REQUEST, manner=SAID)
+    """The features of its first sentences, and of which one most is asked; None if it has no word."""
+    head = text.lstrip()[:HEAD].replace("\u2019", "'")
+    sentences = [each for said in _split(head) if (each := _sentence(said)).words]
+    if not sentences:
+        return None
+    main = max(sentences, key=lambda each: each.kind)  # of equals the first
+    found = {f"sentences:{len(sentences)}", f"kinds:{''.join(str(s.kind) for s in sentences)}"}
+    for sentence in sentences:
+        found.update(_features(sentence, "" if sentence is main else "x"))
+    stripped = head.strip()
+    is_chat = bool(_CHAT.fullmatch(stripped) or _SUM.fullmatch(stripped))
+    return TaskReading(
+        verb=main.verb,
+        kind=main.kind,
+        manner=SAID if is_chat else _manner(main),
+        is_chat=is_chat,
+        features=tuple(sorted(found)),
+    )
 
 
-def _sentences(text: str) -> list[str]:
-    parts = (part.strip(" \t\"'*>-") for part in _END.split(text.lstrip()[:HEAD], SENTENCES * 2))
+def _split(head: str) -> list[str]:
+    parts = (part.strip(" \t\"'*>-") for part in _END.split(head, SENTENCES * 2))
     return [part for part in parts if part][:SENTENCES]
 
 
-def _sentence(said: str) -> TaskReading | None:
-    if _CHAT.fullmatch(said):
-        return TaskReading(type="analyze", name="small talk", rank=CHAT, manner=SAID)
-    if _SUM.fullmatch(said):
-        return TaskReading(type="analyze", name="a sum", rank=QUESTION, manner=SAID)
-    if said.endswith("?") and _JUDGEMENT.search(said):
-        return TaskReading(type="review", name=_NAMES["review"], rank=REQUEST, manner=SAID)
+def _sentence(said: str) -> _Sentence:
     asked = _opened(said)
-    return _request(said, asked) or _question(said, asked) or _statement(said, asked)
+    is_opened = asked != said
+    scope = _SCOPED.match(asked)
+    if scope and (rest := _opened(asked[scope.end() :])):
+        asked = rest
+    words = [_word(word) for word in _WORD.findall(asked)]
+    verb = _base(words[0].text) if words else ""
+    begin = _change(words) if LOOKING.intersection(VERBS.get(verb, ())) else 0
+    return _Sentence(
+        said=said,
+        before=words[:begin],
+        words=words[begin:],
+        verb=_base(words[begin].text) if words else "",
+        is_opened=is_opened,
+        is_scoped=scope is not None,
+    )
+
+
+def _change(words: Sequence[_Word]) -> int:
+    """Where a change is asked for after a look: `find the cause and fix it`; 0 if it is not."""
+    for i in range(1, len(words) - 1):
+        is_joined = words[i].tag == "C" or words[i].text == ","
+        if is_joined and CHANGING.intersection(VERBS.get(words[i + 1].text, ())):
+            return i + 1
+    return 0
 
 
 def _opened(said: str) -> str:
@@ -322,251 +174,141 @@ def _opened(said: str) -> str:
     return said
 
 
-def _request(said: str, asked: str) -> TaskReading | None:
-    """A verb first, or behind where and when: `In api.py, rename …`."""
-    scope = _SCOPED.match(asked)
-    for clause in (asked, _opened(asked[scope.end() :]) if scope else ""):
-        verb, rest = _verb(clause, said)
-        if verb and not _is_noun(verb, rest):
-            kind = _asked(verb, rest)
-            manner = _manner(said, clause, rest)
-            if kind in _WORDS_ALONE and verb not in _DOABLE and not _NOTED.search(said):
-                manner = max(manner, LIKELY)
-            bare = VERBS[verb] in ("fix", "make", "refactor") and bool(_PRONOUN.fullmatch(rest))
-            return TaskReading(
-                type=kind, name=_NAMES[kind], rank=REQUEST, manner=manner, verb=verb, bare=bare
-            )
-    return None
+def _word(word: str) -> _Word:
+    text = word.lower()[:LONGEST]
+    is_name = bool(_NAME.match(word))
+    classes = CLASSES.get(text) or CLASSES.get(text.removesuffix("s"), ())
+    if _DOCUMENT.search(text):
+        classes = (*classes, "documents")
+    elif is_name:
+        classes = (*classes, "name")
+    return _Word(text, stem(text), _tag(text, is_name=is_name), classes)
 
 
-def _manner(said: str, clause: str, rest: str) -> int:
+def _tag(text: str, *, is_name: bool) -> str:
+    """What kind of word it is, by lists and endings."""
+    if tag := TAGS.get(text):
+        return tag
+    if not text[0].isalpha():
+        return "#" if text[0].isdigit() else text[0]
+    if is_name:
+        return "x"
+    if text in VERBS:
+        return "V"
+    if text.endswith("s"):
+        return "Z" if _tells(text) else "s"
+    endings = (("n't", "N"), ("ing", "G"), ("ed", "E"), ("ly", "y"))
+    return next((tag for ending, tag in endings if text.endswith(ending)), "o")
+
+
+def _tells(text: str) -> bool:
+    """`jumps`, `flashes` and `relies`, of verbs that are known."""
+    bases = (text[:-1], text[:-2], f"{text[:-3]}y")
+    return any(base in VERBS or base in TOLD for base in bases)
+
+
+def _base(text: str) -> str:
+    """The verb that a sentence begins with: `fixing` is `fix`."""
+    if text in VERBS:
+        return text
+    bases = (text[:-3], f"{text[:-3]}e", text[:-4]) if text.endswith("ing") else ()
+    return next((base for base in bases if base in VERBS), "")
+
+
+def _manner(sentence: _Sentence) -> int:
     """Whether people say it so, or write it so above a change."""
+    said, words = sentence.said, sentence.words
     if _NOTED.search(said):
         return NOTED
-    object_named = bool(_DETERMINER.match(rest))
-    if said[-1] in ".!?" or clause != said or (said[0].isupper() and _ARTICLE.search(rest)):
+    is_article_used = said[0].isupper() and _ARTICLE.search(said)
+    if said[-1] in ".!?" or sentence.is_opened or sentence.is_scoped or is_article_used:
         return SAID
-    terse = said.count(" ") < TERSE
-    return LIKELY if object_named or terse or said[0].isupper() else NOTED
+    has_object = len(words) > 1 and words[1].tag == "D"
+    return LIKELY if has_object or said.count(" ") < TERSE or said[0].isupper() else NOTED
 
 
-def _verb(clause: str, said: str) -> tuple[str, str]:
-    """Its verb and the rest; empty if it begins with none. `Can we have …` asks for something."""
-    for fits, verb in PHRASES:
-        if found := fits(clause):
-            return verb, clause[found.end() :].lstrip()
-    if said != clause and clause.lower().startswith("have "):
-        return "create", clause[len("have ") :]
-    word = _WORD.match(clause)
-    if word is None:
-        return "", ""
-    rest = clause[word.end() :]
-    if rest[:1] not in ("", " ", ",", ".", ":", "!", "?"):
-        return "", ""
-    return _base(word[0].lower(), rest.lstrip()), rest.lstrip(" :")
+def _features(sentence: _Sentence, mark: str) -> Iterator[str]:
+    """`mark` tells the sentence in which most is asked from those around it."""
+    words = sentence.words
+    kinds = VERBS.get(sentence.verb, ("-",))
+    asks = "?" if sentence.asks else ""
+    yield from (f"{mark}{name}" for name in _beginning(sentence, kinds, asks))
+    yield from (f"{mark}{name}" for name in _about(sentence, kinds, asks))
+    yield from (f"{mark}{name}" for name in _form(words))
+    yield from (f"{mark}{name}" for name in _later(words, sentence.verb, kinds))
+    for word in (*sentence.before, *words):
+        yield f"w:{word.text}"
+        yield f"m:{word.stem}"
+    yield from (f"before:{word.stem}" for word in sentence.before)
+    for word, following in pairwise(words):
+        yield f"b:{word.text} {following.text}"
 
 
-def _base(word: str, rest: str) -> str:
-    """`fixing` and, before an article, `fixes` are `fix`."""
-    if word in VERBS:
-        return word
-    forms: tuple[str, ...] = ()
-    if word.endswith("ing") and not _is_told(rest):
-        forms = (word[:-3], f"{word[:-3]}e", word[:-4])
-    elif _DETERMINER.match(rest):
-        forms = (word[:-1], word[:-2], word[:-3]) if word.endswith(("s", "ed")) else ()
-    return next((form for form in forms if form in VERBS), "")
+def _beginning(sentence: _Sentence, kinds: Sequence[str], asks: str) -> Iterator[str]:
+    words, opened = sentence.words, "o" if sentence.is_opened else ""
+    first, second = words[0], words[1].tag if len(words) > 1 else ""
+    if sentence.is_scoped:
+        yield "scoped"
+    yield f"asks:{asks}{opened}"
+    yield f"asks:{asks}{opened} {first.text}"
+    yield f"f:{first.text}"
+    yield f"f:{first.stem}-"
+    yield f"f2:{' '.join(word.text for word in words[:2])}"
+    yield f"f3:{' '.join(word.text for word in words[:3])}"
+    yield f"v:{sentence.verb}{asks}"
+    for kind in kinds:
+        yield f"V:{kind}{asks}"
+        yield f"V:{kind}{opened} {second}"
+    last = words[-1] if words[-1].text[0].isalnum() or len(words) == 1 else words[-2]
+    yield f"l:{last.text}"
 
 
-def _is_noun(verb: str, rest: str) -> bool:
-    """`Test button is hidden` asks for no test."""
-    if verb not in NOUNS or _NO_OBJECT.match(rest):
-        return False
-    return _is_told(rest)
+def _about(sentence: _Sentence, kinds: Sequence[str], asks: str) -> Iterator[str]:
+    """The classes of what the verb is about, of the words before that, and of the rest."""
+    words, verb = sentence.words, sentence.verb
+    begin = 1 if verb else 0
+    end = next((i for i in range(1, len(words)) if words[i].tag in _OBJECT_ENDS), len(words))
+    about = [word for word in words[1:end] if word.tag != "D"]
+    by = verb or words[0].stem
+    if about:
+        yield f"o:{about[-1].stem}"
+        yield f"vo:{by} {about[-1].stem}"
+        for name in about[-1].classes or ("-",):
+            yield f"E:{name} {by}"
+            yield from (f"E:{name} {kind}{asks}" for kind in kinds)
+    if verb and end < len(words):
+        yield f"j:{words[end].text} {kinds[0]}"
+    within = {("A", name) for word in about[:-1] for name in word.classes}
+    rest = {("R", name) for word in words[end if verb else begin :] for name in word.classes}
+    for place, name in within | rest:
+        yield f"{place}:{name} {verb}"
+        yield f"W:{name}"
+        yield from (f"{place}:{name} {kind}{asks}" for kind in kinds)
 
 
-def _is_told(rest: str) -> bool:
-    """Whether it goes on with what the word before it does."""
-    told = _PREDICATE.match(rest)
-    return bool(told) and not _SUBORDINATE.search(rest[: told.end()])
+def _form(words: Sequence[_Word]) -> Iterator[str]:
+    """The kinds of words in their order, and whether something is told of a subject."""
+    tags = "".join(word.tag for word in words)
+    for length in range(1, OPENING + 1):
+        yield f"t:{tags[:length]}"
+    for i in range(len(tags) - 1):
+        yield f"tb:{tags[i : i + 2]}"
+        yield f"tt:{tags[i : i + 3]}"
+    end = next((i for i in range(1, len(tags)) if tags[i] in _CLAUSE_ENDS), len(tags))
+    told = set(tags[1:end])
+    yield from (f"th:{tag} {tags[0]}" for tag in told & set("ZAMNE"))
+    if not (told | {tags[0]}) & set("ZAMV"):
+        yield "nothing told"
+    yield f"clause:{min(end, MOST_WORDS)} {tags[0]}"
+    yield f"words:{min(len(tags) // 2, MOST_WORDS)}"
+    told_of = "V" if tags[0] == "V" else "told" if told & set("ZAMN") else "named"
+    names = {name for word in words for name in word.classes}
+    yield from (f"K:{told_of} {name}" for name in names)
 
 
-def _asked(verb: str, rest: str) -> TaskType:
-    rest = _QUANTITY.sub("", rest, count=1)
-    bound = _BOUND.search(f" {rest}")
-    about = rest[: max(bound.start() - 1, 0)] if bound else rest
-    match VERBS[verb]:
-        case "fix":
-            return _to_fix(verb, about, rest)
-        case "refactor":
-            return _to_refactor(verb, about, rest)
-        case "make":
-            return _to_make(verb, about, rest)
-        case "implement":
-            return _to_implement(verb, about, rest)
-        case "analyze" | "look" | "review":
-            return _to_consider(verb, rest)
-        case "format":
-            return "implement" if DATA.end(about) else "format"
-        case "documentation":
-            return "review" if verb == "comment" and REVIEWED.search(rest) else "documentation"
-        case "test":
-            return "test"
-
-
-def _to_fix(verb: str, about: str, rest: str) -> TaskType:
-    if verb == "ensure" and (having := _HAVING.match(rest)):
-        wanted = _asked("create", rest[having.end() :])
-        return "fix" if wanted == "implement" else wanted
-    if verb == "solve" and _MATHS.search(rest):
-        return "analyze"
-    if STYLE.end(about):
-        return "format"
-    if DOCUMENTS.end(about) or (WORDING.within(about) and DOCUMENTS.within(rest)):
-        return "documentation"
-    if SLIPS.within(about) and not re.search(r"\b(?:in|on|of)\b", rest):
-        return "documentation"
-    return "fix"
-
-
-def _to_refactor(verb: str, about: str, rest: str) -> TaskType:
-    if verb == "convert" and about[:1].isdigit():
-        return "analyze"
-    if STYLE.end(about):
-        return "format"
-    if DOCUMENTS.end(about) or IN_DOCUMENTS.search(rest):
-        return "documentation"
-    if verb in ("remove", "eliminate", "reduce") and TROUBLE.end(about):
-        return "fix"
-    if _AUTOMATIC.search(rest):
-        return "implement"
-    if verb in ("remove", "delete", "drop", "tidy") and TESTS.end(about):
-        return "test"
-    return "implement" if ON_SCREEN.end(about) and not LOOSE.search(about) else "refactor"
-
-
-def _to_make(verb: str, about: str, rest: str) -> TaskType:
-    if _ADDITION.fullmatch(rest):
-        return "analyze"
-    if TESTS.end(about):
-        return "test"
-    if DOCUMENTS.end(about) or (IN_DOCUMENTS.search(rest) and WORDING.within(about)):
-        return "documentation"
-    if verb not in _NEW and IN_DOCUMENTS.search(rest):
-        return "documentation"
-    if verb == "make" and (STYLE.within(rest) or FORMATTERS.within(rest)):
-        return "format"
-    tidying = verb in ("apply", "adjust", "change", "improve", "update", "enhance")
-    if (tidying or "missing" in about) and (STYLE.end(about) or FORMATTERS.within(about)):
-        return "format"
-    return _code_to_make(verb, about, rest)
-
-
-def _code_to_make(verb: str, about: str, rest: str) -> TaskType:
-    if (
-        TYPES.end(about)
-        or (verb in ("change", "adjust") and CODE.end(about))
-        or (verb in ("improve", "enhance", "apply") and _QUALITY.search(rest))
-    ):
-        return "refactor"
-    if verb == "write" and _ACCOUNT.search(about):
-        return "analyze"
-    if _REPEATED.search(rest):
-        return "refactor"
-    return "fix" if "missing" in about else "implement"
-
-
-def _to_implement(verb: str, about: str, rest: str) -> TaskType:
-    if TESTS.end(about) and verb in ("increase", "raise", "enable"):
-        return "test"
-    if verb in ("sort", "wrap") and re.search(r"\b(?:imports|long lines|lines)\b", about):
-        return "format"
-    if verb == "run":
-        if FORMATTERS.within(about):
-            return "format"
-        return "test" if TESTS.end(about) else "implement" if _BEHAVIOUR.search(rest) else "analyze"
-    if verb in ("use", "enforce") and STYLE.end(about):
-        return "format"
-    if verb == "use" and re.search(r"\b(?:instead of|rather than)\b", rest):
-        return "refactor"
-    return "documentation" if verb == "link" and IN_DOCUMENTS.search(rest) else "implement"
-
-
-def _to_consider(verb: str, rest: str) -> TaskType:
-    if later := _LATER.search(rest):
-        found, more = _verb(later["clause"], later["clause"])
-        if found:
-            return _asked(found, more)
-    if VERBS[verb] == "look":
-        return _to_look(verb, rest)
-    if VERBS[verb] == "review":
-        return "review"
-    if verb in ("evaluate", "assess", "examine", "inspect"):
-        return "review" if REVIEWED.search(rest) else "analyze"
-    return _to_answer(verb, rest)
-
-
-def _to_look(verb: str, rest: str) -> TaskType:
-    if re.match(r"(?:if|whether|that|how|why|what|which|where|who|when)\b", rest, re.IGNORECASE):
-        return "analyze"
-    if _BY_TEST.search(rest):
-        return "test"
-    if verb == "read" or (_TELLING.search(rest) and not _FLAWS.search(rest)):
-        return "analyze"
-    if verb in ("find", "identify", "spot", "locate") and not _FLAWS.search(rest):
-        return "analyze"
-    return "review" if REVIEWED.search(rest) or _FLAWS.search(rest) else "analyze"
-
-
-def _to_answer(verb: str, rest: str) -> TaskType:
-    if verb in _WRITABLE and IN_DOCUMENTS.search(rest):
-        return "documentation"
-    if verb == "translate" and DOCUMENTS.within(rest):
-        return "documentation"
-    if verb == "translate" and _SURFACES.search(rest):
-        return "implement"
-    if verb == "define" and re.match(r"an?\s", rest):
-        return "implement"
-    if verb in _DOABLE and _BEHAVIOUR.search(rest) and not _FIGURES.search(rest):
-        return "analyze" if re.match(r"(?:me|us)\b", rest) else "implement"
-    return "analyze"
-
-
-def _question(said: str, asked: str) -> TaskReading | None:
-    asks = said.endswith("?") and (
-        _QUESTION.match(asked) or _QUESTION.match(said) or len(said) < A_LINE
-    )
-    if not asks and not _ASKS_ANYWAY.match(asked):
-        return None
-    kind: TaskType = "review" if _JUDGEMENT.search(said) else "analyze"
-    return TaskReading(type=kind, name="asks a question", rank=QUESTION, manner=SAID)
-
-
-def _statement(said: str, asked: str) -> TaskReading | None:
-    """Something is missing, wrong or untidy."""
-    if wish := _WISH.match(asked):
-        kind = _asked("create", _DETERMINER.sub("", asked[wish.end() :], 1).lstrip())
-        if kind == "implement" and asked.lower().startswith("missing"):
-            kind = "fix"
-        return TaskReading(type=kind, name="a wish", rank=COMPLAINT, manner=SAID)
-    ought = _OUGHT.search(asked)
-    subject = asked[: ought.start()] if ought else asked
-    bound = _BOUND.search(subject)
-    kind = _lacking(subject[: bound.start()] if bound else subject, asked, told=bool(ought))
-    return (
-        TaskReading(type=kind, name="a complaint", rank=COMPLAINT, manner=_manner(said, said, ""))
-        if kind
-        else None
-    )
-
-
-def _lacking(subject: str, said: str, *, told: bool) -> TaskType | None:
-    if DOCUMENTS.within(subject) or (SLIPS.within(subject) and IN_DOCUMENTS.search(said)):
-        return "documentation"
-    if STYLE.within(subject):
-        return "format"
-    if _SYMPTOM.search(said) or (told and _RATHER.search(said)):
-        return "fix"
-    if _UNTIDY.search(said):
-        return "refactor"
-    return "implement" if told else None
+def _later(words: Sequence[_Word], verb: str, kinds: Sequence[str]) -> Iterator[str]:
+    """What is asked for behind an `and` or a comma."""
+    for word, following in pairwise(words):
+        if (word.tag == "C" or word.text == ",") and (then := _base(following.text)):
+            yield f"then:{then} {verb}"
+            yield from (f"then:{kind} {kinds[0]}" for kind in VERBS[then])

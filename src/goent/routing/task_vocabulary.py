@@ -1,325 +1,169 @@
-"""Lists the words of plainly phrased tasks: verbs by what they ask for, nouns by kind."""
+"""Lists the words of plainly phrased tasks: verbs by what they ask for, nouns by kind.
 
-import re
-from typing import Final, Literal
+A class is a feature, not a verdict: what each one counts for, alone and beside the others, is learned.
+"""
 
-from goent.domain.task_profile import TaskType
+from typing import Final
 
-# `make`: what is made or changed tells the type. `look`: whether it is a review depends on at what.
-Asking = TaskType | Literal["make", "look"]
-
-_VERBS: Final[dict[Asking, str]] = {
-    "fix": """guard heal stabilise stabilize survive tolerate unfreeze workaround address avoid correct cure debug ensure fix handle hotfix mend patch prevent recover
-        repair resolve rescue restore reproduce solve stop tackle troubleshoot unblock unbreak undo""",
-    "refactor": """centralise centralize combine condense detangle disentangle generalise generalize hoist reuse
-        standardise standardize abstract break collapse consolidate convert decompose decouple dedupe deduplicate delete
-        drop eliminate encapsulate extract factor flatten inline isolate merge migrate modernise
-        modernize modularise modularize move optimise optimize port prune reduce refactor relocate
-        remove rename reorganise reorganize replace restructure rework rewrite separate shorten
-        shrink simplify split streamline substitute switch tidy transform turn unify untangle""",
-    "documentation": "annotate detail transcribe clarify comment document draft mention note",
-    "test": "assert exercise cover fuzz mock parametrise parametrize stub test unit-test",
-    "format": "auto-format autoformat dedent beautify format indent lint prettify re-indent reformat reindent unindent",
-    "review": "approve audit judge rate sanity-check scrutinise scrutinize critique proofread review vet",
-    "analyze": """characterise characterize debate deduce demystify discover imagine infer interpret justify
-        pick pinpoint quiz quote rank recall study survey talk wonder advise analyse analyze answer assess benchmark brainstorm calculate compare compute
-        contrast count debate define describe determine diagnose discuss divide elaborate enumerate estimate
-        evaluate examine explain explore figure greet grep guess illustrate investigate know
-        learn list locate measure multiply outline paraphrase plan predict profile propose recap recite
-        recommend remind repeat reply report research respond say search show sing spell subtract suggest sum
-        summarise summarize teach tell think trace translate understand""",
-    "look": "check find go identify inspect look read scan spot skim verify",
-    "implement": """animate archive ask autosave back backup bind bookmark broadcast clear close collect compress
-        confirm containerize crop debounce decode dockerize embed encode expire extend favour flag forward
-        grant indicate inject lazy-load lock mark mask minify navigate override package pause permit prefill
-        preload preview prioritise prioritize process protect query rate-limit receive refresh remember
-        replicate request reserve restrict resume rotate scrape seed select serialize share shuffle simulate
-        start suspend trim truncate unlock wait zoom activate code program prototype allow append attach automate block buffer cache cap configure connect
-        customise customize deactivate decrease deploy detect develop disable display download emit
-        enable encrypt enforce export expose fetch filter group hash hide highlight hook implement
-        import increase initialise initialize install integrate invalidate let limit link load
-        localise localize log lower notify open paginate parse persist pin play poll populate post
-        print produce prompt publish push queue raise record redirect redact register reject
-        render require reset resize retry return round route run sanitise sanitize save scale schedule
-        send serve set skip sort store stream style submit subscribe support swap sync tag throttle
-        toggle track trigger upload use validate warn watch wire wrap""",
-    "make": """add adjust amend append apply build bump change complete create design edit enhance
-        expand extend finish generate give implement improve include insert introduce make modify
+_VERBS: Final[dict[str, str]] = {
+    "fix": """address avoid catch cease correct counteract cure deal debug ensure escape fix free guard handle
+        heal hold hotfix iron mend neutralise neutralize patch plug prevent recover rectify remedy repair
+        reproduce rescue resolve restore reverse revert sanitise sanitize shut silence solve squash
+        stabilise stabilize stop straighten suppress survive tackle tolerate troubleshoot unblock unbreak
+        undo unfreeze unstick workaround""",
+    "refactor": """abstract boil break carve centralise centralize chop clean collapse combine condense consolidate
+        convert decompose decouple dedupe deduplicate delete detach detangle disentangle dissolve distil
+        ditch divide drop eliminate encapsulate eradicate extract factor flatten fold generalise generalize
+        halve harmonise hoist inline isolate kill lift loosen memoise memoize merge migrate modernise
+        modernize modularise modularize move narrow normalise normalize nuke optimise optimize overhaul
+        parallelise parallelize pare port prune pull purge rationalise rationalize rearrange recast
+        recombine reduce refactor regroup rejig relocate remodel remove rename reorder reorganise reorganize
+        replace restructure retire retype reuse revamp rework rewrite rip scrap segregate separate share
+        shorten shrink simplify slim speed split standardise standardize streamline subdivide substitute
+        switch tidy transform transplant trim turn unify unpick untangle vectorise vectorize weed""",
+    "documentation": """actualize annotate author catalogue chronicle cite clarify comment describe detail document draft
+        elaborate explain flesh illustrate jot mention note outline pen polish proofread reflect rephrase
+        reword specify spell state touch transcribe""",
+    "test": """assert automate bombard cover demonstrate execute exercise fuzz hammer mock parametrise parametrize
+        probe prove simulate stub test try unit-test verify""",
+    "format": """align arrange auto-format autoformat beautify capitalise capitalize dedent format harmonise indent
+        left-align lint lowercase neaten normalise normalize order prettify re-indent reflow reformat
+        regularise reindent space straighten unindent uppercase wrap""",
+    "review": """appraise approve assess audit cast challenge check comment criticise criticize critique cross-check
+        dissect evaluate examine grade inspect judge nitpick peer-review proofread rate review roast
+        sanity-check screen scrutinise scrutinize vet weigh""",
+    "analyze": """advise analyse analyze answer ascertain benchmark bisect brainstorm brief calculate characterise
+        characterize clarify compare compute confirm contrast convert count crunch debate deduce define
+        demystify describe determine diagnose dig discover discuss divide echo educate elucidate enlighten
+        enumerate estimate evaluate explain explore figure flip gather gauge greet grep guess hunt identify
+        illustrate imagine infer inform interpret introduce invent inventory investigate itemise itemize
+        justify know learn list locate map measure multiply name outline paraphrase peek pick pinpoint plan
+        ponder predict profile propose quantify quiz quote rank recall recap recite recommend remind repeat
+        reply report research respond roll say search shed show sing sketch speculate spell study subtract
+        suggest sum summarise summarize survey talk tally teach tell think trace translate triage understand
+        unravel weigh wonder""",
+    "look": "check find glance go look read scan see skim spot verify",
+    "implement": """accept activate adopt alert allow animate append archive arrange ask assemble attach augment
+        autocomplete automate autosave back backup batch bind blink block bookmark broadcast buffer bump
+        bundle cache calibrate cap cast celebrate center centre change clear clone close code collect color
+        colour compress configure confirm connect containerise containerize control craft crank crop
+        crossfade customise customize cut deactivate debounce decode decorate decrease deliver deploy
+        deprecate derive detect develop dim disable dispatch display dockerise dockerize double downgrade
+        download draw elevate embed emit enable encode encrypt enforce enlarge enrich equip establish expire
+        export expose extend fade fetch fill filter fit flag flash formulate forward furnish gate generate
+        give grant group hand hash have hide highlight honour hook import incorporate increase indicate
+        initialise initialize inject install integrate invalidate keep launch lazy-load lengthen let limit
+        link load localise localize lock log lower mark mask minify mirror monitor move navigate notify
+        number offer open outfit override package paginate parallelise parse pause permit persist pin place
+        play plot point poll populate post prefill preload present preset preview print prioritise
+        prioritize process produce program prompt propagate protect prototype provide provision publish push
+        put query queue raise randomise realise realize recolor recolour record redact redirect refill
+        refresh register reject relax release remember render repeat replicate request require reserve reset
+        resize restrict resume retrieve retry return rotate round route run save scale schedule scrape seed
+        select send serialize serve set ship shuffle simulate skip slow sort spawn spin spread stack stamp
+        start store stream style submit subscribe summon supply support surface suspend swap sync
+        synchronise synchronize tag teach throttle tint toggle track train transcode trigger truncate tweak
+        unlock upgrade upload upscale use validate vary vibrate visualise visualize wait wake warn watch
+        water welcome whip widen wire write zip zoom""",
+    "make": """add adjust amend apply bring build change compile complete compose construct create design do edit
+        enhance expand extend finish generate get implement improve include insert introduce lay make modify
         prepare provide put rebuild redo revise scaffold update upgrade write""",
 }
-VERBS: Final[dict[str, Asking]] = {
-    word: asking for asking, words in _VERBS.items() for word in words.split()
+
+_WORDS: Final[dict[str, str]] = {
+    "tests": """test tests testing testcase testcases unittest unittests coverage fixture fixtures mock mocks stub
+        stubs spec specs suite e2e pytest jest junit playwright cypress snapshot snapshots assertion assertions
+        test-case test-suite""",
+    "documents": """readme docs doc documentation docstring docstrings changelog comment comments tutorial
+        tutorials guide guides manual manuals javadoc jsdoc kdoc tsdoc doxygen wiki notes how-to howto faq
+        walkthrough instructions runbook runbooks cheatsheet adr adrs rfc glossary quickstart quick-start reference
+        handbook contributing license licence chapter guideline guidelines write-up post-mortem""",
+    "style": """formatting indentation indent indents whitespace lint linting linter style line-endings semicolon
+        semicolons quotes tabs spaces pep8 pep crlf casing brace braces newline newlines blanks spacing
+        style-guide""",
+    "formatters": """black prettier eslint ruff isort gofmt goimports rustfmt clang-format biome flake8 pylint
+        rubocop stylelint golangci-lint shellcheck autopep8 yapf dprint shfmt ktlint swiftformat swiftlint clippy
+        formatter sqlfluff spotless checkstyle pycodestyle yamllint hadolint cargo-fmt autofix""",
+    "slips": "typo typos spelling grammar misspelt misspelled wording punctuation",
+    "code": """code codebase function functions method methods class classes module modules variable variables
+        constant constants helper helpers wrapper wrappers loop loops type types tuple enum interface interfaces
+        adapter layer abstraction package packages component components callback callbacks promise promises struct
+        object objects dict dictionary macro macros singleton hook hooks controller controllers service services
+        handler handlers parameter parameters argument arguments factory mixin decorator closure comprehension
+        generator namespace library subclass model models template templates repository statement expression
+        condition conditions logic hierarchy signature literal literals switch structure architecture naming
+        nesting inheritance composition duplication complexity coupling generics internals utils util utilities
+        state globals global getter setter import imports dataclass regex closure middleware script scripts
+        f-strings duplicates copies folder folders file files async/await project""",
+    "screen": """page pages screen screens button buttons menu menus form forms field fields box boxes icon icons
+        logo image images photo photos picture pictures table column columns chart charts dialog popup pop-up modal
+        tooltip banner header footer sidebar navbar dashboard text texts label labels title font fonts colour
+        color colours colors theme background animation widget tab view avatar avatars slider dropdown checkbox
+        placeholder spinner card cards link links""",
+    "product": """user users customer customers admin admins member members visitor visitors guest guests player
+        players patient patients people client clients driver drivers teacher teachers account accounts email
+        emails mail mails message messages notification notifications order orders invoice invoices payment
+        payments cart price prices password passwords login logout signup profile search upload uploads download
+        downloads export exports report reports map list game level sound setting settings option options feature
+        features session sessions language languages comment""",
+    "ground": """server database db api endpoint port ci pipeline docker container cluster workflow build deploy
+        deployment version dependency dependencies python node react django timeout limit flag config
+        configuration cache queue log logs logging job cron environment""",
+    "change": """pr prs pull-request mr patch diff diffs commit commits branch changes change changeset
+        merge-request implementation solution code-review""",
+    "trouble": """crash crashes bug bugs error errors leak leaks warning warnings race races deadlock deadlocks
+        exception exceptions flicker flickering failure failures issue issues problem problems regression
+        vulnerability vulnerabilities glitch panic freeze hole holes loophole overflow segfault""",
+    "symptom": """broken breaks wrong wrongly fails fail failing failed hangs hang stuck missing lost loses lose
+        incorrect invalid unexpected twice undefined null nan empty blank slow slowly laggy stale corrupt
+        truncated garbled infinite forever unresponsive misaligned overlaps overlap disappears vanishes ignored
+        ignores stops stopped crashing crashed hanging freezes froze unable unreachable unusable unreadable red
+        upside-down flaky dead double duplicate duplicated inconsistent outdated late drops rejects without
+        although instead despite times 500 404 403 401 502 too
+        anymore""",
+    "loose": "unused dead redundant obsolete unnecessary legacy deprecated commented-out old duplicate duplicated",
+    "better": """cleaner simpler shorter faster easier readable testable reusable generic maintainable modular
+        pythonic idiomatic smaller less tidier leaner readability maintainability performance speed efficiency
+        better separate independent consistent common shared single""",
+    "untidy": "messy mess spaghetti unreadable convoluted complicated copy-paste huge ugly long monolithic god",
+    "verdict": """good bad correct right ok okay fine sound secure safe readable idiomatic clean well efficient
+        improve improved mistakes mistake flaws flaw smells feedback opinion opinions thoughts thought critique
+        weaknesses weakness merged merge lgtm risky quality vulnerabilities security""",
 }
 
-# Several words that together are one of the verbs.
-_PHRASES: Final[tuple[tuple[str, str], ...]] = (
-    (
-        "review",
-        r"(?:give|share|provide|leave)(?: me| us)? (?:\w+ ){0,3}(?:feedback|review|critique|opinion|thoughts|comments)",
-    ),
-    (
-        "review",
-        r"give (?=.{1,50} (?:review|feedback|critique|once-over)\b)|(?:do|perform|conduct|run) an? (?:[\w-]+ ){0,3}(?:review|audit|check|inspection)|(?:code|security)[- ]review",
-    ),
-    (
-        "test",
-        r"(?:stress|smoke|load|unit|snapshot|regression|integration|fuzz|end-to-end|e2e)[- ]test",
-    ),
-    ("prettify", r"pretty[- ]?print"),
-    ("correct", r"spell[- ]?check|correct the spelling"),
-    ("remove", r"(?:get rid|dispose) of|take out|throw (?:out|away)|strip(?: out)?"),
-    ("tidy", r"clean(?: up)?|tidy(?: up)?"),
-    ("split", r"break up|break (?=.{1,60} (?:into|up|apart)\b)|cut up"),
-    ("extract", r"pull out|factor out|pull (?=.{1,60} (?:out|into)\b)"),
-    (
-        "optimize",
-        r"speed (?=(?:\S+ ){1,6}up\b)|speed up|make (?=.{1,60} (?:faster|quicker|cheaper|leaner)\b)",
-    ),
-    (
-        "simplify",
-        r"make (?=.{1,60} (?:less \w+|tidier|testable|reusable|generic|more readable|more modular|more idiomatic|cleaner|simpler|shorter|readable|easier to (?:read|follow|understand|maintain|test))\b)",
-    ),
-    (
-        "fix",
-        r"make (?=.{1,60} (?:pass|green|work|stable|reliable|deterministic|robust|thread[- ]?safe|stop|not|no longer|never|survive)\b)",
-    ),
-    (
-        "handle",
-        r"(?:sort|iron) (?=(?:\S+ ){1,5}out\b)|work around|(?:sort|iron) out|(?:deal|cope) with|take care of",
-    ),
-    ("fix", r"get (?=.{1,60} (?:working|to work|passing|to pass|green)\b)"),
-    ("restore", r"bring back|roll back|revert|reproduce"),
-    ("ensure", r"make (?:sure|certain)"),
-    (
-        "create",
-        r"set (?=(?:\S+ ){1,6}up\b)|get(?= (?:an?|some|more)\b)|set up|put together|spin up|get (?:me|us)",
-    ),
-    ("connect", r"hook up"),
-    (
-        "toggle",
-        r"(?:turn|switch) (?=(?:\S+ ){1,5}(?:on|off)\b)|comment (?=(?:\S+ ){1,5}out\b)|(?:turn|switch) (?:on|off)|comment out",
-    ),
-    ("document", r"write (?:up|down)|describe (?=.{1,80} (?:README|docs?|documentation)\b)"),
-    ("investigate", r"(?:find|figure|work) out|look up|dig into|look into|get to the bottom of"),
-    (
-        "explain",
-        r"walk (?:me|us) through|break down|(?:give|get|show|write|send) (?:me |us )?an? (?:\w+ )?(?:overview|summary|explanation|list|breakdown|rundown|estimate|idea|hint|tip)(?= (?:of|on|for|about|how)\b)",
-    ),
-    (
-        "say",
-        r"sum up|(?:write|tell|sing) (?:me |us )?an? (?:\w+ )?(?:joke|poem|haiku|story|limerick|song)",
-    ),
-    ("suggest", r"come up with|give (?:me|us)"),
-    (
-        "look",
-        r"(?:take|have) an? (?:\w+ )?look(?: at| over| through)?|(?:look|go|read|run|glance) (?:at|over|through|for)|double[- ]check",
-    ),
-)
-PHRASES: Final = tuple(
-    (re.compile(rf"(?:{words})\b", re.IGNORECASE).match, verb) for verb, words in _PHRASES
-)
+_TAGS: Final[dict[str, str]] = {
+    "D": """the a an this that these those my our your its their his her all every each any some no another both
+        several many""",
+    "P": """for to in of on at from with by into onto via through between under over before after as against
+        about while per until behind during across inside within like than off up down out""",
+    "I": """i we you he she it they me us them one somebody someone nobody people everyone anyone who which it's
+        i'm""",
+    "A": "is are was were be been am has have had having do does did s",
+    "M": "can could should shall will would must may might ought",
+    "S": "when whenever if because so since where whether unless although though once why how what",
+    "N": """not no never without nothing none only still again already anymore isn't aren't wasn't don't doesn't
+        didn't won't can't cannot couldn't hasn't haven't shouldn't dont doesnt isnt cant""",
+    "C": "and or but then also",
+}
+
+_SYMPTOMATIC: Final = """appear arrive jump skip flip spin forget miss accept reject overwrite reset stall drift
+    flicker go stay keep throw hang crash fail freeze break lose leak return render produce show display open close
+    load send print delete remove add drop eat swallow ignore stop start run die exit point answer reconnect twitch
+    stutter reappear overlap expire vanish disappear use take give get make become contain respond work need look
+    come differ suggest hold stick flash trigger fire double log say blink rewrite redirect update restart ignore
+    pick place play land charge count block claim complain cover cut bounce choke pass report turn want"""
 
 
-class Nouns:
-    """Names of one sort of things."""
-
-    def __init__(self, words: str) -> None:
-        noun = rf"(?<![\w/.-])(?:{words})(?![\w-])"
-        self.within = re.compile(noun, re.IGNORECASE).search
-        self.end = re.compile(rf"{noun}\s*\Z", re.IGNORECASE).search
-        """At the end of what a verb is about: `a test`, but not `a test button`."""
+def _by_word(classes: dict[str, str]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for name, words in classes.items():
+        for word in words.split():
+            found[word] = (*found.get(word, ()), name)
+    return found
 
 
-TESTS: Final = Nouns(
-    r"(?:unit|integration|regression|e2e|end-to-end|smoke|load|property|snapshot|fuzz)?-?"
-    r"(?:tests?|testing|test[- ](?:cases?|suites?|coverage|fixtures?|files?|data)|unittests?|coverage"
-    r"|fixtures?|mocks?|testcases?)"
-)
-DOCUMENTS: Final = Nouns(
-    r"read-?me(?:\.\w+)?|\S+\.(?:mdx?|rst|adoc)|docs?|documentation|docstrings?|doc comments?"
-    r"|change-?log|comments?|tutorials?|guides?|manual|javadocs?|jsdocs?|tsdocs?|wiki|release notes"
-    r"|how-?tos?|faqs?|walkthroughs?|instructions|man ?pages?|runbooks?|cheat ?sheets?|adrs?|rfcs?|decision records?"
-    r"|glossary|quick-?start|references?|blog posts?|migration notes|user stories|write-?ups?"
-    r"|(?:change-?log|readme|docs?|documentation|wiki) (?:entry|entries|sections?|pages?|notes?|files?)"
-    r"|code examples?|usage examples?|(?:contributing|licen[cs]e|security policy|code of conduct)(?:\.\w+| file| guide| section)?"
-)
-STYLE: Final = Nouns(
-    r"(?:code )?formatting|indentation|indents?|(?:trailing )?(?:white-?space|spaces|commas)|lint"
-    r"|linting|linters?|(?:code )?style|(?:lint\w*|style|formatting|eslint|flake8|ruff|pylint|black"
-    r"|prettier|gofmt|rustfmt|clippy|rubocop|stylelint|checkstyle|pep ?-?8|pycodestyle|biome)"
-    r" (?:\w+ )?(?:errors?|warnings?|issues?|violations?|problems?|complaints?|fixes)|line endings"
-    r"|blank lines?|empty lines?|semi-?colons?|quotes|quotation marks|line lengths?|long lines|tabs"
-    r"|import order|crlf|pep ?-?8|tabs (?:to|into|with|by) spaces|spaces (?:to|into|with|by) tabs"
-    r"|brace style|casing"
-)
-FORMATTERS: Final = Nouns(
-    r"black|prettier|eslint|ruff|isort|gofmt|go fmt|rustfmt|cargo fmt|clang-format|biome|flake8|pylint"
-    r"|rubocop|stylelint|golangci-lint|shellcheck|autopep8|yapf|dprint|oxfmt|terraform fmt|shfmt"
-    r"|ktlint|swiftformat|google-java-format|mix format|standardjs|formatters?|linters?|auto-?fix"
-)
-TYPES: Final = Nouns(r"type[- ](?:hints?|annotations?)|typing")
-WORDING: Final = Nouns(
-    r"typos?|spelling|grammar|wording|misspell\w*|mis-?spelt|broken links?|dead links?|phrasing"
-    r"|spelling mistakes?|links?|sentences?|paragraphs?|sections?|headings?|examples?|badges?|notes?"
-    r"|table of contents|entry|entries|screenshots?|diagrams?|descriptions?|chapters?|pages?|lines?"
-)
-SLIPS: Final = Nouns(
-    r"typos?|spelling(?: mistakes?| errors?)?|grammar|misspell\w*|mis-?spelt|punctuation|wording"
-)
-IN_DOCUMENTS: Final = re.compile(
-    r"\b(?:in|into|to|of|from|on|inside|for|at)\s+(?:[\w'-]+\s+){0,4}?(?<![\w/.-])(?:read-?me(?:\.\w+)?"
-    r"|docs?|documentation|docstrings?|change-?log(?:\.\w+)?|wiki|guides?|tutorials?|manual"
-    r"|javadocs?|faq|release notes|contributing(?:\.\w+)?|license|\S+\.(?:mdx?|rst|adoc)"
-    r"|docs/\S*)(?![\w/-])",
-    re.IGNORECASE,
-)
-ON_SCREEN: Final = Nouns(
-    r"buttons?|menus?|sidebar|logo|icons?|headers?|footers?|banners?|pop-?ups?|dialogs?|labels?"
-    r"|colou?rs?|favicons?|pictures?|images?|tooltips?|placeholders?|spinners?|progress bars?|modals?|drop-?downs?|checkbox(?:es)?|forms?|charts?|cards?|avatars?|background|cursor|animations?|themes?|text|fonts?|nav(?:igation|bar)?|tabs?"
-)
-DATA: Final = Nouns(
-    r"dates?|times?|timestamps?|numbers?|currenc(?:y|ies)|prices?|amounts?|messages?|phone|durations?"
-    r"|values?|bytes|address(?:es)?|results?|response|output|names?|totals?|percentages?"
-)
-TROUBLE: Final = Nouns(
-    r"crash(?:es)?|bugs?|errors?|leaks?|warnings?|races?|race conditions?|deadlocks?|exceptions?|flicker"
-    r"|flickering|lag|failures?|issues?|problems?|regressions?|vulnerabilit(?:y|ies)|glitch(?:es)?|panics?"
-    r"|freezes|timeouts"
-)
-CODE: Final = Nouns(
-    r"declarations|functions|methods|classes|calls|loops|callbacks|names|naming|structure|signatures"
-    r"|inheritance|hierarchy|modules"
-)
-LOOSE: Final = re.compile(  # what is removed or tidied without anybody noticing
-    r"\b(?:unused|dead|duplicat\w+|redundant|obsolete|unnecessary|legacy|deprecated|debug|commented)\b",
-    re.IGNORECASE,
-)
-REVIEWED: Final = re.compile(
-    r"\b(?:pr|prs|pull[- ]requests?|merge[- ]requests?|mr|patch|diff|change(?:s|set)?|commits?|branch"
-    r"|my \w+|(?:this|the|our|that) (?:\w+ )?(?:code|implementation|function|class|design|snippet|regex|query|script|method|schema|migration|component|algorithm|handler|approach|solution|sql|config)"
-    r"|bugs?|problems?|issues|mistakes|vulnerabilit\w+|flaws?|leaks?|smells?|security|race conditions?"
-    r"|injections?|correctness|edge cases|best practices|code quality|holes?|weaknesses)\b",
-    re.IGNORECASE,
-)
-NOUNS: Final = frozenset(
-    [
-        "access",
-        "block",
-        "buffer",
-        "cache",
-        "cap",
-        "change",
-        "check",
-        "comment",
-        "debug",
-        "deploy",
-        "design",
-        "display",
-        "document",
-        "download",
-        "draft",
-        "edit",
-        "estimate",
-        "export",
-        "figure",
-        "filter",
-        "finish",
-        "fix",
-        "format",
-        "group",
-        "hash",
-        "help",
-        "hook",
-        "import",
-        "input",
-        "limit",
-        "link",
-        "lint",
-        "list",
-        "load",
-        "log",
-        "look",
-        "measure",
-        "mention",
-        "merge",
-        "mock",
-        "move",
-        "name",
-        "note",
-        "open",
-        "order",
-        "parse",
-        "patch",
-        "pin",
-        "plan",
-        "play",
-        "poll",
-        "port",
-        "post",
-        "print",
-        "profile",
-        "prompt",
-        "publish",
-        "push",
-        "queue",
-        "read",
-        "record",
-        "register",
-        "release",
-        "render",
-        "repeat",
-        "reply",
-        "report",
-        "research",
-        "reset",
-        "resize",
-        "respond",
-        "retry",
-        "return",
-        "review",
-        "route",
-        "run",
-        "save",
-        "scale",
-        "scan",
-        "schedule",
-        "search",
-        "send",
-        "set",
-        "show",
-        "skip",
-        "sort",
-        "split",
-        "start",
-        "stop",
-        "store",
-        "stream",
-        "style",
-        "stub",
-        "submit",
-        "support",
-        "swap",
-        "switch",
-        "sync",
-        "tag",
-        "test",
-        "think",
-        "throttle",
-        "toggle",
-        "trace",
-        "track",
-        "transform",
-        "trigger",
-        "turn",
-        "update",
-        "upgrade",
-        "upload",
-        "use",
-        "validate",
-        "warn",
-        "watch",
-        "wire",
-        "wrap",
-    ]
-)
-"""Verbs that are nouns as well."""
+VERBS: Final = _by_word(_VERBS)
+CLASSES: Final = _by_word(_WORDS)
+TAGS: Final = {word: tag for tag, words in _TAGS.items() for word in words.split()}
+TOLD: Final = frozenset(_SYMPTOMATIC.split())
+"""Verbs that tell what something does: `the page jumps`."""
