@@ -12,6 +12,7 @@ classify` makes an environment that has them.
 
 import argparse
 import json
+import math
 import random
 import sys
 import time
@@ -176,9 +177,10 @@ def _plain_features(text: str) -> dict[str, float]:
     asked = read_plainly(text)
     names = asked.features if asked else ()
     pieces = parts(text)[1]
-    return {name: 1 / np.sqrt(len(names)) for name in names} | dict.fromkeys(
-        pieces.names, pieces.value
-    )
+    each = 1 / math.sqrt(max(1, len(names)))
+    features: dict[str, float] = dict.fromkeys(names, each)
+    features.update(dict.fromkeys(pieces.names, pieces.value))
+    return features
 
 
 def learn_plain(tasks: list[PlainTask], others: list[Example]) -> Table:

@@ -194,7 +194,7 @@ async def test_a_filter_that_the_repository_requires_fails_and_is_not_passed_ove
     spaces = GitWorkspaces(tmp_path / "state", environ=lambda: repository.environ)
     space = await spaces.prepare(orders_for(repository.top)("w-one"))
     (Path(space.path) / "a.key").write_text("secret\n")
-    with pytest.raises(RequestError, match=r"filter 'evil' failed.*not trusted"):
+    with pytest.raises(RequestError, match=r"filter 'evil' failed.*untrusted.*trust it, or define"):
         await spaces.commit_work(space, "kept")
     assert trap.sprung == set()
 

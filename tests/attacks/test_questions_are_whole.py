@@ -269,7 +269,7 @@ async def test_the_command_line_says_no_with_words(world: World) -> None:
     async with world.client() as lead:
         worker = await spawn(lead, "opencode", "corrected")
         wrong = await world.go_ent("answer", worker, "allow_once", "--message", "but")
-        assert wrong.exit == 2 and "--message goes only with reject" in wrong.err
+        assert wrong.exit == 2 and "--message works only with reject" in wrong.err
         said = await world.go_ent("answer", worker, "reject", "--message", "do it by hand")
         assert said.exit == 0 and said.err == ""
         assert (await ended(lead, worker))["state"] == "completed"

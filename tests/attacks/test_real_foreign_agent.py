@@ -136,7 +136,7 @@ async def test_under_readonly_it_works_in_its_plan_mode_and_changes_nothing(
         spawned = await spawn(lead, deed, "readonly")
         assert "kimi works in its mode 'plan'" in await output(lead, spawned)
     assert spawned["state"] == "completed", "its model goes on without"
-    assert any("permissions of its own" in warning for warning in spawned["warnings"])
+    assert any("kimi has its own permissions" in warning for warning in spawned["warnings"])
     assert files(world) == UNTOUCHED
 
 
@@ -161,7 +161,7 @@ async def test_under_ask_an_edit_that_it_did_not_ask_about_fails_the_turn(
         assert "kimi works in its mode 'default'" in await output(lead, spawned)
     kind, message = failure(spawned)
     assert kind == "permission_bypassed" and "did not ask: edit" in message
-    assert any("permissions of its own" in warning for warning in spawned["warnings"])
+    assert any("kimi has its own permissions" in warning for warning in spawned["warnings"])
 
 
 @pytest.mark.parametrize("deed", ["write it", "edit it"])

@@ -45,7 +45,7 @@ async def test_no_worker_prompts_the_session_of_another(
             (session,) = attacked.sessions()
             outcome = await attacked.run(by, session, "readonly")
             assert outcome.result.state == "completed"
-            assert "no task of this session's" in attacked.told(session)
+            assert "task_id does not belong to this session" in attacked.told(session)
             attacked.models.open_gate("busy")
         assert "touch pwned now" not in [
             each.request.prompt for each in attacked.models.calls if each.request

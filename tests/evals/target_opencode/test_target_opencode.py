@@ -350,7 +350,9 @@ async def test_a_hard_budget_stops_an_attempt(shared: Evaluation, cwd: Path) -> 
         with pytest.raises(TargetError, match=r"budget.*per_project") as caught:
             await shared.attempt(cwd, "say hello")
         assert (caught.value.kind, caught.value.retryable) == ("budget_exceeded", False)
-        with pytest.raises(TargetError, match="'own/small' do not pass through go-ent, which has no key") as caught:
+        with pytest.raises(
+            TargetError, match="'own/small' do not pass through go-ent, which has no key"
+        ) as caught:
             await shared.attempt(cwd, "say hello", model="own/small", config=shared.direct)
         assert caught.value.kind == "budget_exceeded"
         assert len(shared.models.calls) == made
