@@ -159,7 +159,7 @@ def _print_version(wanted: bool) -> None:
 
 def _show_login(wanted: bool) -> None:
     if wanted:
-        from goent.cli.project_commands import log_in  # noqa: PLC0415 (it loads the agent)
+        from goent.cli.agent_commands import log_in  # noqa: PLC0415 (it loads the agent)
 
         raise typer.Exit(log_in())
 
