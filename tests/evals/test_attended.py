@@ -10,7 +10,8 @@ from world import COLD, World, a_cold_world, kill, refusal, told
 
 from goent.domain.errors import ConfigError, RequestError
 from goent.domain.evaluation_messages import EvalCompareRequest, EvalRunRequest, EvalStatus
-from goent.evals.attended.attended_runs import PARALLEL_RUNS, EvalRuns, run_status
+from goent.evals.attended.attended_runs import PARALLEL_RUNS, EvalRuns
+from goent.evals.attended.attended_status import run_status
 from goent.evals.eval_results import GradeVerdict, Row, RowFile, Score, read_rows, row_line
 from goent.evals.runner.run_folder import StoredRun
 
