@@ -206,10 +206,7 @@ async def test_beside_a_worker_whose_commands_are_told_at_their_end_it_may_be_ei
     first, second = Pause(), Pause()
     driver = each_its_own(one=paused_in_a_command(first), two=(second, DONE))
     async with open_project(driver) as project:
-        one, two = (
-            await spawn(project, "one", method="acp"),
-            await spawn(project, "two", method="cli", permissions="auto"),
-        )
+        one, two = await spawn(project, "one"), await spawn(project, "two", method="cli")
         await first.reached.wait()
         await second.reached.wait()
         repository.write("new.txt")

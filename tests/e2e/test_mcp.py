@@ -111,7 +111,7 @@ async def test_words_stream_while_the_worker_works_and_it_takes_further_prompts(
     world: World,
 ) -> None:
     async with world.client() as lead:
-        worker = await spawn(lead, "slow work", permissions="auto", method="acp")
+        worker = await spawn(lead, "slow work", permissions="auto")
         await world.models.at_gate("slow", timeout=30)
         output = await until(
             lead, "worker_output", worker, lambda output: "echo half" in output["text"]
@@ -184,7 +184,7 @@ async def test_status_tells_step_and_progress_and_where_they_come_from(world: Wo
 @pytest.mark.spec("P06", "P25")
 async def test_cancel_is_graceful_and_keeps_what_was_done(world: World) -> None:
     async with world.client() as lead:
-        worker = await spawn(lead, "together", method="acp")
+        worker = await spawn(lead, "together")
         await world.models.at_gate("together", timeout=30)
         cancelled = told(
             await lead.call_tool("worker_cancel", {"worker_id": worker, "reason": "enough"})

@@ -14,12 +14,13 @@ EDIT_TYPES: Final[frozenset[TaskType]] = frozenset(
 )
 
 _QUESTION: Final = re.compile(
-    r"\?\s*$|^\s*(?:what|why|how|when|which|who|where|is|are|does|do|can|could|should|would"
+    r"\?\s*$|^\s*(?:what|why|how|when|which|who|where|is|are|does|do(?!\s+(?:it|this|that|so)\b)|can|could|should|would"
     r"|explain|describe|compare|summari[sz]e|tell me|translate)\b",
     re.IGNORECASE,
 )
 _LOOK_VERB: Final = re.compile(
-    r"\s*(?:please\s+)?(?:review|check|find|list|look|show|read|count|search|inspect|examine|audit)\b",
+    r"\s*(?:please\s+)?(?:review|check|find|list|look|show|read|count|search|inspect|examine|audit"
+    r"|analy[sz]e|investigate|assess|evaluate|critique|report|give me|say|hello|hi|thanks?)\b",
     re.IGNORECASE,
 )
 # These refer to something on disk, which only a worker with tools can open.
@@ -78,11 +79,11 @@ def needs_no_tools(text: str, kind: TaskType, *, attached: bool) -> bool:
 
 
 def only_reads(text: str, kind: TaskType) -> bool:
-    """Whether the task asks only to look at something and report."""
+    """Whether the task asks only to look at something and report. In doubt no: it could change nothing."""
     said = text[:MAX_TEXT]
     if kind not in TALK_TYPES or _CHANGE_VERB.search(said):
         return False
-    return kind != "documentation" or bool(_QUESTION.search(said) or _LOOK_VERB.match(said))
+    return bool(_QUESTION.search(said) or _LOOK_VERB.match(said))
 
 
 def asks_for_edits(text: str, task: Classification) -> bool:
