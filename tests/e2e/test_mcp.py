@@ -111,7 +111,7 @@ async def test_words_stream_while_the_worker_works_and_it_takes_further_prompts(
     world: World,
 ) -> None:
     async with world.client() as lead:
-        worker = await spawn(lead, "slow work", permissions="auto")
+        worker = await spawn(lead, "slow work", permissions="auto", method="acp")
         await world.models.at_gate("slow", timeout=30)
         output = await until(
             lead, "worker_output", worker, lambda output: "echo half" in output["text"]
