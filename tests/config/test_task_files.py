@@ -57,7 +57,10 @@ MISTAKES = [
     ),
     (
         "swarm: a/b\ntasks: [{id: a, prompt: x}]",
-        "1: swarm: 'a/b' is not a name for a swarm: letters, digits, '_', '.' and '-'",
+        (
+            "1: swarm: 'a/b' is not a name for a swarm: letters, digits, '_' and '-', beginning with a "
+            "letter or a digit"
+        ),
     ),
     (f"swarm: {'x' * 61}", "1: swarm: must be at most 60 characters long, not 61"),
     ("budget_usd: 0", "1: budget_usd: must be more than 0"),

@@ -190,7 +190,7 @@ async def test_a_reply_of_another_shape_is_called_that():
         return 5
 
     async with connected(Scripted(), Scripted(number=number)) as (asking, _):
-        with pytest.raises(BadReply, match=r"'number'.*Expected `str`, got `int`"):
+        with pytest.raises(BadReply, match="'number': expected text, not 5"):
             await asking.request("number", {}, result=str)
 
 

@@ -26,7 +26,7 @@ MAX_NAME_LENGTH: Final = 60
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
-_NAME: Final = re.compile(r"[A-Za-z0-9_.-]*")
+_SWARM_NAME: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*)?")
 
 
 _LETTERS: Final = "letters, digits, '_', '.' and '-'"
@@ -108,8 +108,9 @@ def _task(fields: SettingsFields) -> _TaskEntry:
 
 def _swarm_name(fields: SettingsFields) -> str:
     name = fields.text("swarm", "")
-    if not _NAME.fullmatch(name):
-        fields.note_mistake("swarm", f"{name!r} is not a name for a swarm: {_LETTERS}")
+    if not _SWARM_NAME.fullmatch(name):
+        letters = "letters, digits, '_' and '-', beginning with a letter or a digit"
+        fields.note_mistake("swarm", f"{name!r} is not a name for a swarm: {letters}")
     elif len(name) > MAX_NAME_LENGTH:
         fields.note_mistake(
             "swarm", f"must be at most {MAX_NAME_LENGTH} characters long, not {len(name)}"

@@ -380,8 +380,7 @@ class RouteSearch:
         if not self._settings.providers:
             return none_configured(self._settings)
         each = "; ".join(f"{c.provider.name}: {c.obstacle or NEEDS_PIN}" for c in self._candidates)
-        above = budget_objection(self._facts, self._settings) if self._facts.hard else ""
-        return f"no provider can take the task now. {each}" + (f". {above}" if above else "")
+        return f"no provider can take the task now. {each}"
 
     def _obstacle(self, provider: Provider) -> str:
         """Ignores the budget: a rule or default may name an expensive provider."""
@@ -458,7 +457,7 @@ def _concessions(
         "has to be read in parts"
     )
     yield replace(facts, no_window_fits=True), cramped
-    if facts.budget_usd is not None and not facts.hard:
+    if facts.budget_usd is not None:
         kept = f"no available provider stays within budget_usd {usd_text(facts.budget_usd)}"
         above = budget_objection(facts, settings) or kept
         yield replace(facts, budget_usd=None), above

@@ -18,10 +18,9 @@ class RouteFacts(Value, frozen=True, kw_only=True):
     """What is known around a task. The mappings are by the provider's name.
 
     `may_ask`: its permissions may have to ask somebody. `needs_no_tools`: it needs only an answer in
-    words. `missing_keys` are the environment variables without a key. `budget_usd` is what is left;
-    a `hard` budget is never exceeded. `no_window_fits`: the context exceeds every window, so that
-    windows no longer count. `outlooks` come from earlier outcomes. The providers to `avoid` have
-    failed the task.
+    words. `missing_keys` are the environment variables without a key. `budget_usd` is what is left.
+    `no_window_fits`: the context exceeds every window, so that windows no longer count. `outlooks`
+    come from earlier outcomes. The providers to `avoid` have failed the task.
     """
 
     text: str = ""
@@ -32,7 +31,6 @@ class RouteFacts(Value, frozen=True, kw_only=True):
     forecasts: Mapping[str, Forecast] = {}
     outlooks: Mapping[str, Outlook] = {}
     budget_usd: Decimal | None = None
-    hard: bool = False
     may_ask: bool = False
     needs_no_tools: bool = False
     no_window_fits: bool = False

@@ -25,6 +25,7 @@ from anyio.lowlevel import checkpoint
 from msgspec import Raw
 
 from goent.domain.errors import GoentError
+from goent.domain.input_mistakes import KEYS, explain_undecodable
 from goent.rpc import json_rpc
 from goent.rpc.json_rpc import (
     ABSENT,
@@ -480,7 +481,8 @@ class Peer:
         try:
             return msgspec.json.decode(raw, type=result)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise BadReply(f"cannot use the reply to {method!r}: {error}") from error
+            why = explain_undecodable(error, raw, result, KEYS)
+            raise BadReply(f"cannot use the reply to {method!r}: {why}") from error
 
     async def request_raw(
         self,
